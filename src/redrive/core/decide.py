@@ -1,0 +1,123 @@
+"""
+Decide where a letter goes next.
+
+Every rule that moves a letter after an attempt lives in this file. It reads no
+clock, draws no random number and knows no store: the caller brings the draw and
+how long the cycle has lasted, and the store carries out the answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+import msgspec
+
+from redrive.core.letter import Category, Failure, Status
+from redrive.core.moves import Move
+
+if TYPE_CHECKING:
+    from redrive.core.policy import RetryPolicy
+
+MAX_LOSSES = 3
+_RETRY_AFTER_BOUND = 86_400.0  # a server that asks for a year gets a day
+
+
+class Standing(Protocol):
+    """What a decision needs to know of a letter: a claim has it, and so has a Kafka record."""
+
+    @property
+    def attempts(self) -> int:
+        """Tries begun in this cycle, this one included."""
+
+    @property
+    def losses(self) -> int:
+        """Claims lost with their process in this cycle."""
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised, timed out or returned what `succeeded=` refuses."""
+
+    failure: Failure
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The process that ran it is gone, or its lease is."""
+
+    reason: str = "worker lost"
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """We stopped it, or did not start it: a shutdown, an open breaker. Not the letter's fault."""
+
+    reason: str = "interrupted"
+    wait: float = 0.0
+
+
+Outcome = Succeeded | Failed | Lost | Interrupted
+SUCCEEDED = Succeeded()
+_DELIVERED = Move(Status.DELIVERED, "succeeded")
+
+
+def decide(
+    standing: Standing, outcome: Outcome, policy: RetryPolicy, draw: float, *, age: float = 0.0, hold: float = 0.0
+) -> Move:
+    """
+    Return the move that *outcome* calls for.
+
+    *draw* is in [0, 1); *age* is how many seconds the cycle has lasted;
+    *hold* is the least wait that the retry budget asks for.
+    """
+    match outcome:
+        case Succeeded():
+            return _DELIVERED
+        case Interrupted(reason, wait):
+            return Move(Status.PENDING, reason, delay=wait, counts=False)
+        case Lost(reason):
+            return _after_loss(standing.losses + 1, reason, policy)
+        case Failed(failure):
+            return _after_failure(standing.attempts, failure, policy, draw, age, hold)
+    assert_never(outcome)
+
+
+def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
+    if losses < MAX_LOSSES:
+        return Move(Status.PENDING, reason, counts=False, loss=True, policy=policy.text)
+    crashed = Failure(
+        error_type="WorkerCrashed",
+        message=f"its worker died {losses} times while running it ({reason})",
+        category=Category.RESOURCE,
+        rule=f"lost {losses} times of {MAX_LOSSES}",
+        terminal=True,
+        fingerprint="worker_crashed",
+    )
+    return Move(Status.FAILED, "worker_crashed", counts=False, loss=True, failure=crashed, policy=policy.text)
+
+
+def _after_failure(
+    attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float, hold: float
+) -> Move:
+    if failure.terminal:
+        return _give_up("terminal", failure, policy)
+    if attempts >= policy.max_attempts:
+        return _give_up("exhausted", failure, policy)
+    delay = max(next_delay(policy, attempts, draw, failure.retry_after), hold)
+    if policy.total is not None and age + delay > policy.total:
+        return _give_up("out of time", failure, policy)
+    why = "backing off" if failure.retry_after is None else "asked to wait"
+    return Move(Status.PENDING, why, delay=delay, failure=failure, draw=draw, policy=policy.text)
+
+
+def _give_up(why: str, failure: Failure, policy: RetryPolicy) -> Move:
+    return Move(Status.FAILED, why, failure=failure, policy=policy.text)
+
+
+def next_delay(policy: RetryPolicy, attempts: int, draw: float, retry_after: float | None) -> float:
+    """Return the wait after try number *attempts*; a Retry-After is a floor that jitter is added to."""
+    delay = policy.delay(attempts, draw)
+    if retry_after is None:
+        return delay
+    return max(0.0, min(retry_after, _RETRY_AFTER_BOUND)) + policy.spread(draw)

@@ -1,0 +1,208 @@
+"""
+What a letter is.
+
+Owns the record that every source, store and operator shares, and its words.
+Knows no rule: where a letter goes next is said in `decide`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import msgspec
+
+JSON = "application/json"
+BYTES = "application/octet-stream"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Status(StrEnum):
+    """Where a letter stands. Five words, and no others, in code, SQL, API and pages."""
+
+    PENDING = "pending"  # runs once it is due
+    IN_FLIGHT = "in_flight"  # a worker holds it until its lease ends
+    DELIVERED = "delivered"  # handled
+    FAILED = "failed"  # a dead letter: stays until an operator acts
+    ARCHIVED = "archived"  # an operator decided that it needs no handling
+
+
+class Priority(IntEnum):
+    """Which letters go first; low ones get a tenth of the turns, never nothing."""
+
+    HIGH = 0
+    MEDIUM = 1
+    LOW = 2
+
+
+class Category(StrEnum):
+    """What kind of failure it was."""
+
+    TRANSIENT = "transient"
+    NETWORK = "network"
+    RESOURCE = "resource"
+    PERMISSION = "permission"
+    VALIDATION = "validation"
+    PERMANENT = "permanent"
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong in one attempt, as data: sanitised, cut, and with the rule that judged it."""
+
+    error_type: str
+    message: str
+    category: Category
+    rule: str  # which rule classified it, in words
+    terminal: bool = False
+    retry_after: float | None = None  # seconds; a floor for the next delay
+    frames: tuple[str, ...] = ()  # "module:function", outermost first
+    fingerprint: str = ""
+    template: str = ""  # the message with its changing parts replaced; a group's title
+
+
+class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the attempt log of the current cycle."""
+
+    attempt: int
+    at: float  # seconds since the epoch, by the store's clock
+    why: str
+    error_type: str = ""
+    error: str = ""
+    category: str = ""
+    rule: str = ""
+    delay: float = 0.0  # seconds until the next try, after jitter, cap, floor and budget
+    draw: float = 0.0  # the die that jitter used
+    policy: str = ""
+
+
+class FailureCycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run from pending to failed, kept when a replay starts the next. Its JSON only ever grows."""
+
+    attempts: int
+    losses: int = 0
+    error_type: str = ""
+    last_error: str = ""
+    category: str = ""
+    fingerprint: str = ""
+    why: str = ""
+    first_failed_at: float | None = None
+    failed_at: float | None = None
+    tries: tuple[Try, ...] = ()
+    generation: int | None = None
+    release: str | None = None
+    replayed_at: float | None = None
+    replayed_by: str = ""
+    reason: str = ""
+    plan: str = ""
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=False):
+    """
+    One piece of work that must not be lost.
+
+    Instants are whole microseconds since the epoch in fields that end in `_us`;
+    the properties that end in `_at` give them as aware UTC datetimes.
+    The order of the fields is the order in which stores read their columns.
+    """
+
+    id: str
+    queue: str
+    kind: str
+    payload: bytes
+    content_type: str = JSON
+    key: str | None = None
+    idempotency_key: str | None = None
+    priority: Priority = Priority.MEDIUM
+    status: Status = Status.PENDING
+    due_us: int = 0
+    attempts: int = 0  # tries begun in this cycle
+    losses: int = 0  # claims lost with their process in this cycle
+    token: int = 0  # the fence: grows with every move
+    worker: str | None = None
+    category: str | None = None
+    error_type: str | None = None
+    last_error: str | None = None
+    fingerprint: str | None = None
+    why: str | None = None  # the last move's reason
+    first_failed_us: int | None = None
+    failed_us: int | None = None
+    policy: str | None = None  # an override given at enqueue, as text
+    applied_policy: str | None = None  # the policy of the last decision, as text
+    generation: int | None = None
+    origin: str | None = None
+    handler: str | None = None
+    tenant: str | None = None
+    release: str | None = None
+    payload_version: int = 1
+    cycles: int = 0  # how many ended in failure_history, also those no longer kept there
+    cycle_us: int = 0  # when this cycle began
+    created_us: int = 0
+    updated_us: int = 0
+    headers: tuple[tuple[str, bytes], ...] = ()
+    metadata: dict[str, Any] = {}
+    after: tuple[str, ...] = ()
+    tries: tuple[Try, ...] = ()
+    failure_history: tuple[FailureCycle, ...] = ()
+
+    @property
+    def due_at(self) -> datetime:
+        """When it may run."""
+        return instant(self.due_us)
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was accepted."""
+        return instant(self.created_us)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When it last moved."""
+        return instant(self.updated_us)
+
+    @property
+    def first_failed_at(self) -> datetime | None:
+        """When this cycle failed for the first time."""
+        return None if self.first_failed_us is None else instant(self.first_failed_us)
+
+    @property
+    def failed_at(self) -> datetime | None:
+        """When it became a dead letter."""
+        return None if self.failed_us is None else instant(self.failed_us)
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter to be put: what the sender says; the store adds the rest."""
+
+    id: str
+    queue: str
+    kind: str
+    payload: bytes
+    content_type: str = JSON
+    key: str | None = None
+    idempotency_key: str | None = None
+    priority: Priority = Priority.MEDIUM
+    delay: float = 0.0  # seconds from the store's now
+    due_us: int | None = None  # an absolute instant; wins over delay
+    policy: str | None = None
+    generation: int | None = None
+    origin: str | None = None
+    handler: str | None = None
+    tenant: str | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    metadata: dict[str, Any] = {}
+    after: tuple[str, ...] = ()
+    failure: Failure | None = None  # a dead letter of somebody else's: kept as failed at once
+
+
+def instant(micros: int) -> datetime:
+    """Return *micros* since the epoch as an aware UTC datetime."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def micros(moment: datetime) -> int:
+    """Return *moment* in whole microseconds since the epoch; it must be aware."""
+    if moment.tzinfo is None:
+        message = f"{moment.isoformat()} has no time zone; give an aware datetime, such as datetime.now(UTC)"
+        raise ValueError(message)
+    return (moment - _EPOCH) // timedelta(microseconds=1)

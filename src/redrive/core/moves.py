@@ -1,0 +1,75 @@
+"""
+Which moves are legal.
+
+Owns the table of the state machine and the picture printed from it.
+Knows nothing of why a letter moves: `decide` chooses, stores carry out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from redrive.core.letter import Failure, Status
+from redrive.errors import MoveRefused
+
+MOVES: dict[tuple[Status, Status], str] = {
+    (Status.PENDING, Status.IN_FLIGHT): "claim",
+    (Status.IN_FLIGHT, Status.DELIVERED): "succeed",
+    (Status.IN_FLIGHT, Status.PENDING): "retry / release",
+    (Status.IN_FLIGHT, Status.FAILED): "give up",
+    (Status.FAILED, Status.PENDING): "replay",
+    (Status.FAILED, Status.ARCHIVED): "archive",
+    (Status.PENDING, Status.ARCHIVED): "cancel",
+    (Status.ARCHIVED, Status.FAILED): "restore",
+    (Status.ARCHIVED, Status.PENDING): "restore (a cancelled one)",
+}
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Where a letter goes and why. Waits are spans; the store adds its own clock."""
+
+    to: Status
+    why: str
+    delay: float = 0.0
+    counts: bool = True  # False gives the attempt back
+    loss: bool = False  # True adds one loss
+    failure: Failure | None = None
+    draw: float = 0.0
+    policy: str = ""
+
+
+VERBS: dict[str, Status] = {  # operator's verb: the status it starts from
+    "replay": Status.FAILED,
+    "archive": Status.FAILED,
+    "cancel": Status.PENDING,
+    "restore": Status.ARCHIVED,
+    "purge": Status.ARCHIVED,
+}
+
+
+def check_verb(verb: str, letter_id: str, status: Status) -> None:
+    """Raise MoveRefused unless *verb* may be applied to a letter in *status*."""
+    needed = VERBS[verb]
+    if status is not needed:
+        message = (
+            f"cannot {verb} letter {letter_id!r}: it is {status}, and only a letter that is {needed} "
+            f"can be {_PARTICIPLES[verb]}"
+        )
+        raise MoveRefused(message)
+
+
+_PARTICIPLES = {
+    "replay": "replayed",
+    "archive": "archived",
+    "cancel": "cancelled",
+    "restore": "restored",
+    "purge": "purged (archive or cancel it first)",
+}
+
+
+def diagram() -> str:
+    """Return the table as a Mermaid state diagram for the docs."""
+    edges = (f"    {source} --> {target}: {word}" for (source, target), word in MOVES.items())
+    ends = ("    archived --> [*]: purge", "    delivered --> [*]: retention")
+    starts = ("    [*] --> pending: enqueue", "    [*] --> failed: collect")
+    return "\n".join(("stateDiagram-v2", *starts, *edges, *ends))

@@ -1,0 +1,126 @@
+"""
+Everything redrive raises.
+
+RedriveError
+├── SettingsError            settings are missing or make no sense (all problems at once)
+├── QueryError               a query cannot be read
+├── PolicyError              a policy makes no sense
+├── HandlerError             a handler cannot be registered or found
+├── PayloadError             a payload cannot be written as bytes
+├── LetterNotFound           no letter has this id
+├── PlanNotFound             no plan has this id
+├── MoveRefused              the letter's status does not allow this
+├── EditConflict             somebody changed the letter since it was read
+├── QueueFull                the queue holds as many letters as it may
+├── NotSupported             this store cannot do that
+└── StoreError
+    ├── StoreUnavailable     try again later; nothing was written
+    ├── StoreClosed          the store was closed
+    ├── StoreDamaged         the file is not a redrive database, or it is broken
+    └── SchemaMismatch       the database's schema does not fit this release
+
+What a handler raises to steer its letter is not an error of ours:
+Reject (terminal, also named TerminalHandlerError) and RetryAfter.
+"""
+
+
+class RedriveError(Exception):
+    """Everything redrive raises derives from this."""
+
+
+class SettingsError(RedriveError):
+    """Settings are missing or make no sense; *problems* holds every one of them."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class QueryError(RedriveError):
+    """A query cannot be read; the message marks the place."""
+
+
+class PolicyError(RedriveError):
+    """A retry policy makes no sense."""
+
+
+class HandlerError(RedriveError):
+    """A handler cannot be registered or found."""
+
+
+class PayloadError(RedriveError):
+    """A payload cannot be written as bytes."""
+
+
+class LetterNotFound(RedriveError):
+    """No letter has this id."""
+
+    def __init__(self, letter_id: str) -> None:
+        self.letter_id = letter_id
+        super().__init__(f"no letter has the id {letter_id!r}; `redrive ls` lists what is kept")
+
+
+class PlanNotFound(RedriveError):
+    """No plan has this id."""
+
+    def __init__(self, plan_id: str) -> None:
+        self.plan_id = plan_id
+        super().__init__(f"no plan has the id {plan_id!r}")
+
+
+class MoveRefused(RedriveError):
+    """The letter's status does not allow what was asked."""
+
+
+class EditConflict(RedriveError):
+    """Somebody changed the letter since it was read; nothing was written."""
+
+
+class QueueFull(RedriveError):
+    """The queue holds as many letters as it may; none of the call's letters was kept."""
+
+    def __init__(self, queue: str, max_size: int) -> None:
+        self.queue, self.max_size = queue, max_size
+        super().__init__(
+            f"queue {queue!r} holds its maximum of {max_size} unfinished letters and took none of these; "
+            "enqueue again later, add workers, or raise the queue's max_size"
+        )
+
+
+class NotSupported(RedriveError):
+    """This store cannot do that; its `features` say so."""
+
+
+class StoreError(RedriveError):
+    """The store could not do its work."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or cannot write now; nothing was written, try again later."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed."""
+
+
+class StoreDamaged(StoreError):
+    """The file is not a redrive database, or it is broken."""
+
+
+class SchemaMismatch(StoreError):
+    """The database's schema does not fit this release; the message names the way out."""
+
+
+class Reject(Exception):  # noqa: N818 - users raise it to reject; it reads as the verb
+    """Raise it in a handler: this letter can never succeed, dead-letter it now."""
+
+
+TerminalHandlerError = Reject
+
+
+class RetryAfter(Exception):  # noqa: N818 - users raise it to ask for time
+    """Raise it in a handler: try again, but not before *seconds* from now."""
+
+    def __init__(self, seconds: float, message: str = "") -> None:
+        self.seconds = max(0.0, float(seconds))
+        super().__init__(message or f"asked to wait {self.seconds:g} s")

@@ -1,0 +1,305 @@
+"""
+What every store promises.
+
+Owns the seam between the engine, the desk and whatever keeps the letters. One
+parametrised suite (tests/stores) holds every store to these sentences.
+Knows no policy: a store never computes a delay or judges an error. It adds its own
+clock to the spans it is given, so no method here takes a "now".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from redrive.core.letter import Letter, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.letter import Draft
+    from redrive.core.moves import Move
+    from redrive.core.plan import AuditEntry, Plan, Step
+    from redrive.core.query import Query
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store can do; what it cannot, it refuses with NotSupported."""
+
+    durable: bool
+    shared: bool  # several processes may use it at once
+    hosts: bool = False  # … on several hosts
+    ordered: bool = True  # order per key
+    search: bool = True  # fast substring search over error texts
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The answer to a put: the id that is kept, and whether it was kept before."""
+
+    id: str
+    duplicate: bool = False
+
+
+class Want(msgspec.Struct, frozen=True):
+    """Up to *limit* due letters of these *kinds* from one *queue*."""
+
+    queue: str
+    kinds: tuple[str, ...]
+    limit: int
+    generation: int | None = None  # only letters of this generation (and those of none)
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to settle one letter, as long as its token is the newest."""
+
+    letter: Letter
+    ref: int  # the store's own name for the row
+    age: float  # seconds since this cycle began, when it was claimed
+
+    @property
+    def token(self) -> int:
+        """The fence."""
+        return self.letter.token
+
+    @property
+    def attempts(self) -> int:
+        """Tries begun in this cycle, this one included."""
+        return self.letter.attempts
+
+    @property
+    def losses(self) -> int:
+        """Claims lost with their process in this cycle."""
+        return self.letter.losses
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """What an exchange came to: per settlement whether it was accepted, and the new claims."""
+
+    accepted: tuple[bool, ...]
+    claims: list[Claim]
+
+
+class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's sign of life; *name* is unique per process start."""
+
+    name: str
+    kinds: tuple[str, ...]
+    in_flight: int = 0
+    seen_us: int = 0
+    alive: bool = True
+
+
+class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What an application declares about a queue; shared by everybody who uses the store."""
+
+    name: str
+    ordered: bool = False
+    max_size: int | None = None  # unfinished letters (pending and in flight)
+    rate: float | None = None  # letters begun per second, over all workers
+    max_in_flight: int | None = None  # over all workers
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as the store knows it."""
+
+    spec: QueueSpec
+    paused: bool = False
+    paused_by: str = ""
+    reason: str = ""
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What is left to do: letters that could run now or later, letters under way, seconds to the next due one."""
+
+    runnable: bool
+    in_flight: int
+    next_due: float | None
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """How many letters share these traits; *status* may also be `enqueued` or `purged` (totals)."""
+
+    queue: str
+    kind: str
+    status: str
+    category: str = ""
+    policy: str = ""
+    error_type: str = ""
+    fingerprint: str = ""
+    count: int
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed letters that share a fingerprint."""
+
+    fingerprint: str
+    error_type: str
+    title: str  # the message template
+    count: int
+    kinds: tuple[str, ...]
+    categories: tuple[str, ...]
+    first_seen_us: int
+    last_seen_us: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some letters, and where the next page starts (None at the end)."""
+
+    letters: list[Letter]
+    cursor: str | None
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long, in seconds, letters are kept after they came to rest; None keeps them for ever."""
+
+    delivered: float | None = 7 * 86_400.0
+    archived: float | None = 30 * 86_400.0
+    failed: float | None = None  # dead letters vanish by time only if the user says so
+
+
+class Store(Protocol):
+    """Keeps letters. Every write is one transaction; every move is fenced by the letter's token."""
+
+    features: Features
+
+    async def open(self) -> None:
+        """Make the store ready, its schema included; raise StoreUnavailable or SchemaMismatch."""
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of everything; may be called twice."""
+
+    # ------------------------------------------------------------------ letters in
+
+    async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """
+        Keep *drafts*, all or none; durable once it returns.
+
+        A draft whose id, or whose idempotency key within queue and kind, is already kept
+        (or came earlier in the same call) changes nothing and is a duplicate.
+        Raise QueueFull if a queue would exceed its max_size.
+        """
+
+    # ------------------------------------------------------------------ work
+
+    async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
+        """
+        Claim due letters, each for one caller only, oldest due first within a priority.
+
+        Every claim counts an attempt and raises the token. Paused queues give none; global
+        rate and max_in_flight hold; in an ordered queue a key has at most one letter in flight.
+        """
+
+    async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
+        """Carry out each move; False where the claim is no longer held, and nothing changes there."""
+
+    async def exchange(
+        self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
+    ) -> Exchanged:
+        """Settle and claim in one transaction."""
+
+    async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
+        """Record the worker's sign of life, renew *claims*, and return those no longer held."""
+
+    async def expired(self, limit: int) -> list[Claim]:
+        """Return claims whose lease ended, oldest first; settling them is fenced like any other."""
+
+    async def backlog(self, wants: Sequence[Want]) -> Backlog:
+        """Return what is left of these queues and kinds; letters that wait for others are not runnable."""
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
+        """Return early, with True, when letters may have become due through somebody's put or act."""
+
+    # ------------------------------------------------------------------ shared state
+
+    async def declare(self, specs: Sequence[QueueSpec]) -> None:
+        """Make the queues' settings known to everybody; a queue's pause is not touched."""
+
+    async def queues(self) -> list[QueueState]:
+        """Return every queue that was declared or has letters, by name."""
+
+    async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
+        """Pause or resume *queue*, with an audit entry in the same transaction."""
+
+    async def workers(self) -> list[WorkerBeat]:
+        """Return the workers seen lately, by name; *alive* while their lease lasts."""
+
+    async def breakers(self) -> dict[str, Breaker]:
+        """Return every breaker as it stands now."""
+
+    async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
+        """Add outcomes to the breaker *name* and return it."""
+
+    async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
+        """Return how many of *limit* trial letters the breaker *name* lets through now."""
+
+    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+        """Add *firsts* to the retry budget of *queue*, take *retries*, return the least wait in seconds."""
+
+    async def handled(self, handler: str, key: str) -> bool:
+        """Note that *handler* handled *key*; False if that was noted before."""
+
+    # ------------------------------------------------------------------ the operator's side
+
+    async def get(self, letter_id: str) -> Letter | None:
+        """Return the letter, or None."""
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of matching letters, newest first."""
+
+    async def count(self, query: Query, *, at_most: int = 10_000) -> int:
+        """Count matching letters, but not beyond *at_most*."""
+
+    async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
+        """Group the failed letters that match, biggest group first."""
+
+    async def tallies(self) -> list[Tally]:
+        """Return the maintained counts, all from one snapshot."""
+
+    async def oldest_failed(self) -> Letter | None:
+        """Return the dead letter that has waited longest."""
+
+    async def act(
+        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+    ) -> list[Letter]:
+        """
+        Replay, archive, cancel, restore or purge these letters, all or none, with an audit entry.
+
+        Raise LetterNotFound or MoveRefused. A replay keeps id and idempotency key, appends the
+        cycle to failure_history and starts again at once.
+        """
+
+    async def start_plan(self, plan: Plan) -> Plan:
+        """Keep *plan*; its cut-off becomes this moment: letters that move later are not part of it."""
+
+    async def step(self, plan_id: str, *, limit: int) -> Step:
+        """Act on the next *limit* letters of a plan; cursor, acts and audit entry are one transaction."""
+
+    async def plan(self, plan_id: str) -> Plan:
+        """Return a plan; raise PlanNotFound."""
+
+    async def edit(
+        self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
+    ) -> Letter:
+        """Replace the payload of a pending, failed or archived letter if its payload_version is *version*."""
+
+    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        """Return the newest audit entries, newest first."""
+
+    async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
+        """Look at some letters and remove those past their retention (counted as purged); return how many."""
+
+
+LIVE = (Status.PENDING, Status.IN_FLIGHT)
+
+
+def total(tallies: Sequence[Tally], **traits: str) -> int:
+    """Sum the tallies that have all of *traits*."""
+    return sum(t.count for t in tallies if all(getattr(t, name) == value for name, value in traits.items()))
+
+
+def books(tallies: Sequence[Tally]) -> Mapping[str, int]:
+    """Return the books: `enqueued` must equal the sum of all others, in any one snapshot."""
+    names = ("enqueued", *(str(status) for status in Status), "purged")
+    return {name: total(tallies, status=name) for name in names}
