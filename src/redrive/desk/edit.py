@@ -1,0 +1,166 @@
+"""
+Change the payload of one letter.
+
+Owns what an editor is shown, what it may hand back, and the diff. A write is one compare-and-set
+on the payload's version: whoever read an older version is refused, and only the edited payload is
+ever sent. Knows no editor and no terminal.
+"""
+
+from __future__ import annotations
+
+import difflib
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.desk.inspect import show
+from redrive.desk.views import is_json, pretty_json
+from redrive.errors import EditConflict, MoveRefused, PayloadError
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+    from redrive.stores.contract import Store
+
+_HEX_WIDTH = 32
+_DIFF_LINES = 400
+
+
+class Form(StrEnum):
+    """How a payload is written in an editor."""
+
+    JSON = "json"
+    TEXT = "text"
+    HEX = "hex"
+
+
+class Sheet(msgspec.Struct, frozen=True, kw_only=True):
+    """A payload made ready for an editor."""
+
+    text: str
+    form: Form
+
+
+class Edited(msgspec.Struct, frozen=True, kw_only=True):
+    """What an edit came to."""
+
+    id: str
+    payload_version: int
+    diff: str
+
+
+async def edit(
+    store: Store,
+    letter_id: str,
+    payload: bytes,
+    *,
+    version: int,
+    by: str,
+    reason: str = "",
+    content_type: str | None = None,
+) -> Edited:
+    """
+    Replace the payload of *letter_id*, which was read as *version*.
+
+    Raise LetterNotFound; EditConflict if the payload changed since it was read; MoveRefused if the
+    letter's status does not allow it or nothing would change; PayloadError if the letter says that
+    it is JSON and *payload* is not. In all these cases nothing is written.
+    """
+    before = await show(store, letter_id)
+    target = content_type or before.content_type
+    _check_version(before, version)
+    if is_json(target):
+        _check_json(letter_id, payload)
+    if payload == before.payload and target == before.content_type:
+        message = f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written"
+        raise MoveRefused(message)
+    after = await store.edit(letter_id, payload, target, version=version, by=by, reason=reason)
+    return Edited(id=letter_id, payload_version=after.payload_version, diff=diff(before, after))
+
+
+def sheet_for(letter: Letter) -> Sheet:
+    """Return the payload as an editor shows it: indented JSON, plain text, or lines of hex."""
+    pretty = pretty_json(letter.payload) if is_json(letter.content_type) else None
+    if pretty is not None:
+        return Sheet(text=pretty.decode("utf-8") + "\n", form=Form.JSON)
+    text = _plain_text(letter.payload)
+    if text is not None and not is_json(letter.content_type):
+        return Sheet(text=text, form=Form.TEXT)
+    return Sheet(text=_hex(letter.payload), form=Form.HEX)
+
+
+def payload_from(letter: Letter, sheet: Sheet) -> bytes:
+    """
+    Return the bytes that an edited *sheet* stands for.
+
+    JSON that only differs in layout from what is kept comes back as the kept bytes.
+    Raise PayloadError if the text is not what its form says.
+    """
+    if sheet.form is Form.TEXT:
+        return sheet.text.encode("utf-8")
+    if sheet.form is Form.HEX:
+        return _from_hex(letter.id, sheet.text)
+    text = sheet.text.encode("utf-8", "surrogatepass")
+    _check_json(letter.id, text)
+    compact = msgspec.json.format(text, indent=-1)
+    return letter.payload if compact == pretty_json(letter.payload, indent=-1) else compact
+
+
+def diff(before: Letter, after: Letter) -> str:
+    """Return what changed as a unified diff of indented JSON, text or hex; long ones are cut and say so."""
+    lines = list(
+        difflib.unified_diff(
+            sheet_for(before).text.splitlines(),
+            sheet_for(after).text.splitlines(),
+            fromfile=f"version {before.payload_version}",
+            tofile=f"version {after.payload_version}",
+            lineterm="",
+        )
+    )
+    if len(lines) > _DIFF_LINES:
+        lines = [*lines[:_DIFF_LINES], f"… {len(lines) - _DIFF_LINES} more lines"]
+    return "\n".join(lines)
+
+
+def _check_version(letter: Letter, version: int) -> None:
+    if letter.payload_version != version:
+        message = (
+            f"cannot edit letter {letter.id!r}: it was read at version {version} and is now at version "
+            f"{letter.payload_version}; somebody edited it meanwhile, so read it again and edit that"
+        )
+        raise EditConflict(message)
+
+
+def _check_json(letter_id: str, payload: bytes) -> None:
+    try:
+        msgspec.json.format(payload).decode("utf-8")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"cannot edit letter {letter_id!r}: the new payload is not valid JSON ({error}); nothing was written"
+        raise PayloadError(message) from error
+    except RecursionError as error:
+        message = f"cannot edit letter {letter_id!r}: the new payload is nested too deeply; nothing was written"
+        raise PayloadError(message) from error
+
+
+def _plain_text(payload: bytes) -> str | None:
+    """Return *payload* as text, if an editor would hand it back byte by byte."""
+    try:
+        text = payload.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return text if all(char.isprintable() or char in "\n\t" for char in text) else None
+
+
+def _hex(payload: bytes) -> str:
+    chunks = (payload[at : at + _HEX_WIDTH] for at in range(0, len(payload), _HEX_WIDTH))
+    return "".join(chunk.hex(" ") + "\n" for chunk in chunks)
+
+
+def _from_hex(letter_id: str, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        message = (
+            f"cannot edit letter {letter_id!r}: the text is not pairs of hex digits ({error}); nothing was written"
+        )
+        raise PayloadError(message) from error

@@ -1,0 +1,271 @@
+"""
+Say why a letter stands where it stands, and where another policy would have put it.
+
+Owns the words. Every number comes from the attempt log or from `core/policy.py` and
+`core/decide.py`: this file has no rule and no formula of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.decide import Failed, decide, next_delay
+from redrive.core.letter import Category, Failure, Status, instant
+from redrive.core.policy import LONGEST, RetryPolicy
+from redrive.errors import PolicyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.core.letter import Letter, Try
+
+_MOST_STEPS = 100
+_ALMOST_ONE = 1.0 - 2.0**-53
+_EXPECTED = 0.5
+_SAME = 1e-6
+
+
+class TryExplained(msgspec.Struct, frozen=True, kw_only=True):
+    """One try: what was raised, which rule judged it, and how its wait came about."""
+
+    attempt: int
+    at: datetime
+    why: str
+    error_type: str
+    error: str
+    category: str
+    rule: str
+    policy: str
+    wait: float | None  # seconds by the policy's formula, before cap and jitter
+    capped: float | None  # after the cap, before jitter
+    draw: float
+    delay: float  # as it was: after jitter, Retry-After and retry budget
+    note: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a letter stands where it stands."""
+
+    id: str
+    status: str
+    why: str | None
+    policy: str | None
+    policy_source: str
+    attempts: int
+    losses: int
+    cycles: int
+    tries: list[TryExplained]
+    story: list[str]
+
+
+class Supposed(msgspec.Struct, frozen=True, kw_only=True):
+    """One try as another policy would have had it."""
+
+    attempt: int
+    assumed: bool  # beyond the log: supposes that it fails as the last one did
+    error_type: str
+    to: str
+    why: str
+    delay: float
+    least: float
+    most: float
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedule another policy would have given; running times count as nothing."""
+
+    id: str
+    policy: str
+    tries: list[Supposed]
+    more: bool  # True if the schedule goes on beyond what is listed
+    total: float
+    least: float
+    most: float
+    ends: str
+
+
+class _Standing(msgspec.Struct, frozen=True):
+    attempts: int
+    losses: int
+
+
+def explain(letter: Letter) -> Explanation:
+    """Return which rule judged each try, which policy applied, each delay, and why the letter moved."""
+    tries = [_explained(one) for one in letter.tries]
+    source = _policy_source(letter)
+    return Explanation(
+        id=letter.id,
+        status=str(letter.status),
+        why=letter.why,
+        policy=letter.applied_policy or letter.policy,
+        policy_source=source,
+        attempts=letter.attempts,
+        losses=letter.losses,
+        cycles=letter.cycles,
+        tries=tries,
+        story=_story(letter, source, tries),
+    )
+
+
+def what_if(letter: Letter, policy: RetryPolicy) -> WhatIf:
+    """Return the schedule that *policy* would have given to the failures of the newest cycle that had any."""
+    failures = _failures(letter)
+    steps: list[Supposed] = []
+    age = 0.0
+    while len(steps) < _MOST_STEPS and (not steps or steps[-1].to == Status.PENDING):
+        step = _supposed(letter, policy, failures, len(steps) + 1, age)
+        steps.append(step)
+        age += step.delay
+    more = steps[-1].to == Status.PENDING
+    return WhatIf(
+        id=letter.id,
+        policy=policy.text,
+        tries=steps,
+        more=more,
+        total=age,
+        least=sum(step.least for step in steps),
+        most=sum(step.most for step in steps),
+        ends=_ending(steps, age, more=more),
+    )
+
+
+# ---------------------------------------------------------------------- what happened
+
+
+def _explained(one: Try) -> TryExplained:
+    policy = _read(one.policy)
+    waits = bool(one.error_type) and one.why not in ("terminal", "exhausted", "out of time")
+    return TryExplained(
+        attempt=one.attempt,
+        at=instant(round(one.at * 1_000_000)),
+        why=one.why,
+        error_type=one.error_type,
+        error=one.error,
+        category=one.category,
+        rule=one.rule,
+        policy=one.policy,
+        wait=_uncapped(policy, one.attempt) if policy and waits else None,
+        capped=_capped(policy, one.attempt) if policy and waits else None,
+        draw=one.draw,
+        delay=one.delay,
+        note=_note(one, policy) if waits else "",
+    )
+
+
+def _note(one: Try, policy: RetryPolicy | None) -> str:
+    if one.why == "asked to wait":
+        return "the error asked for this wait (Retry-After)"
+    if policy is None:
+        return "the policy cannot be computed here" if one.policy else ""
+    by_policy = next_delay(policy, one.attempt, one.draw, None)
+    if one.delay > by_policy + _SAME:
+        return f"the policy alone gave {by_policy:.3g} s; the retry budget of the queue held it longer"
+    return ""
+
+
+def _story(letter: Letter, source: str, tries: Sequence[TryExplained]) -> list[str]:
+    lines = [f"{letter.status} because: {letter.why or 'it was accepted and has not run yet'}", source]
+    lines += [_line(one) for one in tries]
+    if letter.losses:
+        lines.append(f"{letter.losses} times its worker was lost while running it")
+    if letter.status is Status.PENDING and letter.waits_for:
+        lines.append(f"waits for {letter.waits_for} other letters")
+    if letter.cycles:
+        lines.append(f"was replayed {letter.cycles} times before; `show` lists those cycles")
+    return lines
+
+
+def _line(one: TryExplained) -> str:
+    if not one.error_type:
+        return f"try {one.attempt}: {one.why}; it does not count against the letter"
+    judged = f"try {one.attempt}: {one.error_type} is {one.category} by rule: {one.rule}; {one.why}"
+    return f"{judged}, {_wait_words(one)}" if one.wait is not None else judged
+
+
+def _wait_words(one: TryExplained) -> str:
+    words = f"waited {one.delay:.3g} s (formula {one.wait:.3g} s, capped {one.capped:.3g} s, draw {one.draw:.3g})"
+    return f"{words}; {one.note}" if one.note else words
+
+
+def _policy_source(letter: Letter) -> str:
+    if letter.policy:
+        return f"policy {letter.policy} was given when it was enqueued"
+    if letter.applied_policy:
+        return f"policy {letter.applied_policy} is its handler's"
+    return "no policy was asked yet"
+
+
+def _capped(policy: RetryPolicy, attempt: int) -> float:
+    return replace(policy, jitter="none").delay(attempt, 0.0)
+
+
+def _uncapped(policy: RetryPolicy, attempt: int) -> float:
+    return replace(policy, jitter="none", cap=LONGEST).delay(attempt, 0.0)
+
+
+def _read(text: str) -> RetryPolicy | None:
+    try:
+        return RetryPolicy.parse(text) if text else None
+    except PolicyError:  # a custom policy's function lives in the worker alone
+        return None
+
+
+# ---------------------------------------------------------------------- what would have happened
+
+
+def _supposed(
+    letter: Letter, policy: RetryPolicy, failures: Sequence[tuple[Failure, float]], attempt: int, age: float
+) -> Supposed:
+    assumed = attempt > len(failures)
+    failure, draw = failures[min(attempt, len(failures)) - 1]
+    move = decide(_Standing(attempt, letter.losses), Failed(failure), policy, _EXPECTED if assumed else draw, age=age)
+    waits = move.to is Status.PENDING
+    return Supposed(
+        attempt=attempt,
+        assumed=assumed,
+        error_type=failure.error_type,
+        to=str(move.to),
+        why=move.why,
+        delay=move.delay,
+        least=next_delay(policy, attempt, 0.0, failure.retry_after) if waits else 0.0,
+        most=next_delay(policy, attempt, _ALMOST_ONE, failure.retry_after) if waits else 0.0,
+    )
+
+
+def _failures(letter: Letter) -> list[tuple[Failure, float]]:
+    """Return the failures of the newest cycle that had any, each with the die that was drawn."""
+    cycles = (letter.tries, *(cycle.tries for cycle in reversed(letter.failure_history)))
+    for tries in cycles:
+        failed = [(_failure(one), one.draw) for one in tries if one.error_type and one.attempt]
+        if failed:
+            return failed
+    unknown = Failure(error_type="", message="", category=Category.TRANSIENT, rule="supposed")
+    return [(unknown, _EXPECTED)]
+
+
+def _failure(one: Try) -> Failure:
+    return Failure(
+        error_type=one.error_type,
+        message=one.error,
+        category=Category(one.category) if one.category in list(Category) else Category.TRANSIENT,
+        rule=one.rule,
+        terminal=one.why == "terminal",
+        retry_after=_asked(one),
+    )
+
+
+def _asked(one: Try) -> float | None:
+    if one.why != "asked to wait":
+        return None
+    policy = _read(one.policy)
+    return max(0.0, one.delay - (policy.spread(one.draw) if policy else 0.0))
+
+
+def _ending(steps: Sequence[Supposed], age: float, *, more: bool) -> str:
+    if more:
+        return f"still trying after {len(steps)} tries and {age:.3g} s"
+    return f"failed ({steps[-1].why}) after {len(steps)} tries and {age:.3g} s of waiting"

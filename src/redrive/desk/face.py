@@ -1,0 +1,135 @@
+"""
+The desk as one object.
+
+Owns nothing but the author's name: each method is one call of the verb's own file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redrive.core.policy import RetryPolicy
+from redrive.desk import archive, audit, edit, explain, group, inspect, plan, queues, replay, stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redrive.core.letter import Letter
+    from redrive.core.plan import Plan
+    from redrive.desk.act import Done
+    from redrive.desk.audit import AuditLine
+    from redrive.desk.edit import Edited
+    from redrive.desk.explain import Explanation, WhatIf
+    from redrive.desk.group import GroupView
+    from redrive.desk.plan import Preview
+    from redrive.desk.queues import QueueView
+    from redrive.desk.stats import Stats
+    from redrive.stores.contract import Page, Store
+
+
+class Desk:
+    """
+    Everything an operator can do, on one store, in the name of *by*.
+
+    Verbs that act take ids, all or none, or a `query`; an empty query is refused.
+    """
+
+    def __init__(self, store: Store, *, by: str = "desk") -> None:
+        self.store, self.by = store, by
+
+    # ------------------------------------------------------------------ looking
+
+    async def show(self, letter_id: str) -> Letter:
+        """Return the letter; raise LetterNotFound."""
+        return await inspect.show(self.store, letter_id)
+
+    async def ls(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of letters that match, newest first."""
+        return await inspect.ls(self.store, query, cursor=cursor, limit=limit)
+
+    async def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
+        """Return the failed letters that match in groups, biggest first, each with a verdict."""
+        return (await group.groups(self.store, query, limit=limit)).groups
+
+    async def stats(self) -> Stats:
+        """Return the books and their breakdowns."""
+        return await stats.stats(self.store)
+
+    async def explain(self, letter_id: str) -> Explanation:
+        """Say why the letter stands where it stands."""
+        return explain.explain(await self.show(letter_id))
+
+    async def what_if(self, letter_id: str, policy: RetryPolicy | str) -> WhatIf:
+        """Return the schedule that another policy would have given to the letter."""
+        wanted = RetryPolicy.parse(policy) if isinstance(policy, str) else policy
+        return explain.what_if(await self.show(letter_id), wanted)
+
+    async def audit(self, *, limit: int = 100) -> list[AuditLine]:
+        """Return the newest acts, newest first."""
+        return (await audit.audit(self.store, limit=limit)).entries
+
+    # ------------------------------------------------------------------ acting
+
+    async def replay(
+        self,
+        *ids: str,
+        query: str = "",
+        reason: str = "",
+        limit: int | None = None,
+        rate: float | None = None,
+        generation: int | None = None,
+    ) -> Done:
+        """Give failed letters another cycle."""
+        return await replay.replay(
+            self.store, ids, query=query, by=self.by, reason=reason, limit=limit, rate=rate, generation=generation
+        )
+
+    async def archive(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Decide that failed letters need no handling."""
+        return await archive.archive(self.store, ids, query=query, by=self.by, reason=reason)
+
+    async def cancel(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Archive pending letters before they run."""
+        return await archive.cancel(self.store, ids, query=query, by=self.by, reason=reason)
+
+    async def restore(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Bring archived letters back."""
+        return await archive.restore(self.store, ids, query=query, by=self.by, reason=reason)
+
+    async def purge(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Remove archived letters for good."""
+        return await archive.purge(self.store, ids, query=query, by=self.by, reason=reason)
+
+    async def edit(self, letter_id: str, payload: bytes, *, version: int, reason: str = "") -> Edited:
+        """Replace the payload of a letter that was read as *version*."""
+        return await edit.edit(self.store, letter_id, payload, version=version, by=self.by, reason=reason)
+
+    # ------------------------------------------------------------------ plans
+
+    async def preview(self, verb: str, query: str) -> Preview:
+        """Count and sample what a plan would act on; nothing is written."""
+        return await plan.preview(self.store, verb, query)
+
+    async def start(self, verb: str, query: str, *, reason: str = "", limit: int | None = None) -> Plan:
+        """Keep a plan; nothing is acted on yet."""
+        return await plan.start(self.store, verb, query, by=self.by, reason=reason, limit=limit)
+
+    async def carry_out(
+        self, plan_id: str, *, rate: float | None = None, progress: Callable[[Plan], object] | None = None
+    ) -> Plan:
+        """Carry out a plan, or go on where an earlier run stopped."""
+        return await plan.carry_out(self.store, plan_id, rate=rate, progress=progress)
+
+    # ------------------------------------------------------------------ queues
+
+    async def queues(self) -> list[QueueView]:
+        """Return every queue, by name."""
+        return (await queues.queues(self.store)).queues
+
+    async def pause(self, queue: str, *, reason: str = "") -> None:
+        """Let no worker begin letters of *queue* until it is resumed."""
+        await queues.pause(self.store, queue, by=self.by, reason=reason)
+
+    async def resume(self, queue: str, *, reason: str = "") -> None:
+        """Let workers begin letters of *queue* again."""
+        await queues.resume(self.store, queue, by=self.by, reason=reason)

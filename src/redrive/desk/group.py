@@ -1,0 +1,122 @@
+"""
+Group failures and say what they look like.
+
+Owns the verdict on a group. The rules, in order; the first that holds gives the verdict:
+
+1. the worker died while running the letter: *poison* (the letter kills its worker);
+2. every failure is of category network or resource: *dependency* (what the handler calls is away);
+3. at least 10 letters, and at least half of all finished letters of the same kinds failed this
+   way: *systemic* (the code or its surroundings, not the letters);
+4. every failure is of category validation or permanent, or letters of the same kinds were
+   delivered: *poison* (these letters, not their siblings);
+5. otherwise *unclear*: too few finished letters to tell.
+
+Knows no store beyond its groups and its maintained counts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.letter import Category, instant
+from redrive.core.query import parse
+from redrive.stores.contract import total
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.stores.contract import Group, Store, Tally
+
+CRASHED = "worker_crashed"
+_ELSEWHERE = {Category.NETWORK, Category.RESOURCE}
+_OWN_FAULT = {Category.VALIDATION, Category.PERMANENT}
+_ENOUGH = 10
+
+
+class Verdict(StrEnum):
+    """What a group of failures looks like."""
+
+    POISON = "poison"
+    SYSTEMIC = "systemic"
+    DEPENDENCY = "dependency"
+    UNCLEAR = "unclear"
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed letters that share a fingerprint, and a verdict with its reason."""
+
+    group: str
+    error_type: str
+    title: str
+    count: int
+    kinds: list[str]
+    categories: list[str]
+    first_seen_at: datetime
+    last_seen_at: datetime
+    verdict: str
+    explanation: str
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups that match, biggest first."""
+
+    groups: list[GroupView]
+
+
+async def groups(store: Store, query_text: str = "", *, limit: int = 50) -> Groups:
+    """Group the failed letters that match; an empty query groups all of them."""
+    found = await store.groups(parse(query_text), limit=limit)
+    tallies = await store.tallies() if found else []
+    return Groups(groups=[_view(group, tallies) for group in found])
+
+
+def judge(group: Group, tallies: Sequence[Tally]) -> tuple[Verdict, str]:
+    """Return the verdict on *group* and the rule that gave it, in words."""
+    categories = set(group.categories)
+    delivered, failed = _finished(group, tallies)
+    this_way = max(group.count, total(tallies, status="failed", fingerprint=group.fingerprint))
+    if group.fingerprint == CRASHED:
+        return Verdict.POISON, "workers died while running these letters"
+    if categories and categories <= _ELSEWHERE:
+        return Verdict.DEPENDENCY, f"every failure is of category {_words(categories)}: what the handler calls is away"
+    if this_way >= _ENOUGH and 2 * this_way >= delivered + failed:
+        return Verdict.SYSTEMIC, f"{this_way} of {delivered + failed} finished letters of {_kinds(group)} fail this way"
+    if categories and categories <= _OWN_FAULT:
+        return Verdict.POISON, f"every failure is of category {_words(categories)}: trying again unchanged cannot help"
+    if delivered:
+        return Verdict.POISON, f"{this_way} fail this way while {delivered} letters of {_kinds(group)} were delivered"
+    return Verdict.UNCLEAR, f"too few finished letters of {_kinds(group)} to tell"
+
+
+def _view(group: Group, tallies: Sequence[Tally]) -> GroupView:
+    verdict, explanation = judge(group, tallies)
+    return GroupView(
+        group=group.fingerprint,
+        error_type=group.error_type,
+        title=group.title,
+        count=group.count,
+        kinds=list(group.kinds),
+        categories=list(group.categories),
+        first_seen_at=instant(group.first_seen_us),
+        last_seen_at=instant(group.last_seen_us),
+        verdict=str(verdict),
+        explanation=explanation,
+    )
+
+
+def _finished(group: Group, tallies: Sequence[Tally]) -> tuple[int, int]:
+    delivered = sum(total(tallies, status="delivered", kind=kind) for kind in group.kinds)
+    failed = sum(total(tallies, status="failed", kind=kind) for kind in group.kinds)
+    return delivered, failed
+
+
+def _words(categories: set[str]) -> str:
+    return " or ".join(sorted(categories))
+
+
+def _kinds(group: Group) -> str:
+    return ", ".join(sorted(group.kinds))

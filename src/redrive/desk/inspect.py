@@ -1,0 +1,34 @@
+"""
+Look at letters.
+
+Owns `show` and `ls`. Changes nothing; what a caller prints or sends is said in `views`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redrive.core.query import parse
+from redrive.errors import LetterNotFound
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+    from redrive.stores.contract import Page, Store
+
+
+async def show(store: Store, letter_id: str) -> Letter:
+    """Return the letter; raise LetterNotFound."""
+    letter = await store.get(letter_id)
+    if letter is None:
+        raise LetterNotFound(letter_id)
+    return letter
+
+
+async def ls(store: Store, query_text: str = "", *, cursor: str | None = None, limit: int = 50) -> Page:
+    """Return a page of letters that match, newest first; an empty query lists all of them."""
+    return await store.find(parse(query_text), cursor=cursor, limit=limit)
+
+
+async def count(store: Store, query_text: str = "", *, at_most: int = 10_000) -> int:
+    """Count the letters that match, but not beyond *at_most*."""
+    return await store.count(parse(query_text), at_most=at_most)

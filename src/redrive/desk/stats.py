@@ -1,0 +1,138 @@
+"""
+Count everything.
+
+Owns the books and the breakdowns operators watch. All numbers come from one snapshot of the
+store's maintained counts, never from a scan. Knows no terminal and no metrics library.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.letter import instant
+from redrive.stores.contract import books
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redrive.core.letter import Letter
+    from redrive.stores.contract import Store, Tally, WorkerBeat
+
+
+class OldestFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """The dead letter that has waited longest."""
+
+    id: str
+    kind: str
+    queue: str
+    failed_at: datetime | None
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker seen lately."""
+
+    name: str
+    alive: bool
+    in_flight: int
+    kinds: list[str]
+    seen_at: datetime
+
+
+class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
+    """The circuit breaker of one dependency."""
+
+    name: str
+    state: str
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """The books, and what they are made of."""
+
+    books: dict[str, int]
+    balanced: bool
+    by_queue: dict[str, dict[str, int]]
+    by_kind: dict[str, dict[str, int]]
+    failed_by_category: dict[str, int]
+    failed_by_policy: dict[str, int]
+    failed_by_error: dict[str, int]
+    oldest_failed: OldestFailed | None
+    orphaned: dict[str, int]  # unfinished letters of kinds that no live worker handles
+    paused: list[str]
+    workers: list[WorkerView]
+    breakers: list[BreakerView]
+
+
+async def stats(store: Store) -> Stats:
+    """Return the books and their breakdowns."""
+    tallies = await store.tallies()
+    workers = await store.workers()
+    kept = books(tallies)
+    return Stats(
+        books=dict(kept),
+        balanced=is_balanced(kept),
+        by_queue=_by(tallies, "queue"),
+        by_kind=_by(tallies, "kind"),
+        failed_by_category=_failed_by(tallies, "category"),
+        failed_by_policy=_failed_by(tallies, "policy"),
+        failed_by_error=_failed_by(tallies, "error_type"),
+        oldest_failed=_oldest(await store.oldest_failed()),
+        orphaned=orphaned(tallies, workers),
+        paused=[state.spec.name for state in await store.queues() if state.paused],
+        workers=[_worker(beat) for beat in workers],
+        breakers=await _breakers(store),
+    )
+
+
+def is_balanced(kept: Mapping[str, int]) -> bool:
+    """Say whether every letter that was enqueued is accounted for."""
+    return kept["enqueued"] == sum(count for name, count in kept.items() if name != "enqueued")
+
+
+def orphaned(tallies: Sequence[Tally], workers: Sequence[WorkerBeat]) -> dict[str, int]:
+    """Return the kinds with pending letters that no live worker handles, and how many letters wait."""
+    handled = {kind for beat in workers if beat.alive for kind in beat.kinds}
+    waiting: Counter[str] = Counter()
+    for tally in tallies:
+        if tally.status == "pending" and tally.kind not in handled and tally.count:
+            waiting[tally.kind] += tally.count
+    return dict(sorted(waiting.items()))
+
+
+def _by(tallies: Sequence[Tally], trait: str) -> dict[str, dict[str, int]]:
+    table: dict[str, Counter[str]] = {}
+    for tally in tallies:
+        table.setdefault(getattr(tally, trait), Counter())[tally.status] += tally.count
+    return {name: dict(sorted(counts.items())) for name, counts in sorted(table.items())}
+
+
+def _failed_by(tallies: Sequence[Tally], trait: str) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for tally in tallies:
+        if tally.status == "failed" and tally.count:
+            counts[getattr(tally, trait)] += tally.count
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _oldest(letter: Letter | None) -> OldestFailed | None:
+    if letter is None:
+        return None
+    return OldestFailed(id=letter.id, kind=letter.kind, queue=letter.queue, failed_at=letter.failed_at)
+
+
+def _worker(beat: WorkerBeat) -> WorkerView:
+    return WorkerView(
+        name=beat.name,
+        alive=beat.alive,
+        in_flight=beat.in_flight,
+        kinds=list(beat.kinds),
+        seen_at=instant(beat.seen_us),
+    )
+
+
+async def _breakers(store: Store) -> list[BreakerView]:
+    found = await store.breakers()
+    return [BreakerView(name=name, state=str(breaker.state)) for name, breaker in sorted(found.items())]
