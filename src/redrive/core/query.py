@@ -1,4 +1,4 @@
-"""
+r"""
 The query language: one for listing, counting, planning, alerting, and for every store.
 
     query  = term*                         all must hold
@@ -8,7 +8,7 @@ The query language: one for listing, counting, planning, alerting, and for every
     sign   = "~"                           contains, whatever the case
            | ">" | ">=" | "<" | "<="       numbers and spans, one part only
     part   = bare text, in which * stands for any run of characters, and "quoted text", in
-             which nothing is special but \\" and \\\\; they may be joined: order."a b"*
+             which nothing is special but \" and \\; they may be joined: order."a b"*
 
     text     id queue kind error error_type (or type) key idempotency_key origin tenant handler
              release policy why · group (its beginning is enough) · header.NAME
@@ -82,8 +82,7 @@ def parse(text: str) -> Query:
     _check_text(text)
     terms = tuple(_term(at, chars) for at, chars in _words(text))
     if len(terms) > MAX_TERMS:
-        message = f"cannot read the query: it has {len(terms)} terms, at most {MAX_TERMS} are allowed; ask for less"
-        raise QueryError(message)
+        raise QueryError(f"cannot read the query: it has {len(terms)} terms, more than {MAX_TERMS}; ask for less")
     canonical = " ".join(str(term) for term in terms)
     _check_length(canonical)
     return Query(terms, canonical)
@@ -92,8 +91,7 @@ def parse(text: str) -> Query:
 def require(query: Query) -> Query:
     """Return *query*; raise QueryError if it is empty, for whoever is about to act on what it finds."""
     if query.is_empty:
-        message = "an empty query never acts; say which letters are meant, such as `status:failed kind:order.*`"
-        raise QueryError(message)
+        raise QueryError("an empty query never acts; say which letters are meant, such as `status:failed kind:order.*`")
     return query
 
 
@@ -109,8 +107,7 @@ def _check_text(text: str) -> None:
 
 def _check_length(text: str) -> None:
     if len(text) > MAX_LENGTH:
-        message = f"cannot read the query: it has {len(text)} characters, at most {MAX_LENGTH} are allowed; ask for less"
-        raise QueryError(message)
+        raise QueryError(f"cannot read the query: it has {len(text)} characters, more than {MAX_LENGTH}; ask for less")
 
 
 def _words(text: str) -> Iterator[tuple[int, _Chars]]:
@@ -238,7 +235,7 @@ def _signed(part: _Chars) -> tuple[Op | None, _Chars]:
 def _text_term(at: int, field: str, path: tuple[str, ...], parts: _Parts, *, negated: bool) -> Term:
     if parts.op in _COMPARISONS:
         if FIELDS[field].kind != "tree":
-            raise _unreadable(at, f"{field!r} is text and has no order; put the value in quotes to find the sign itself")
+            raise _unreadable(at, f"{field!r} is text and has no order; put the sign in quotes to look for it")
         return _number_term(at, field, path, parts, negated=negated)
     op: Op = parts.op or ("prefix" if FIELDS[field].kind == "prefix" else "eq")
     if parts.op is None and parts.has_wildcard:
@@ -270,12 +267,12 @@ def _fits(op: Op, wanted: str, word: str) -> bool:
 
 def _number_term(at: int, field: str, path: tuple[str, ...], parts: _Parts, *, negated: bool) -> Term:
     if parts.op == "contains":
-        raise _unreadable(at, f"{field!r} is a number; write {field}:3 or {field}:>3")
+        raise _unreadable(at, f"{field!r} is a number and has no parts; write {field}:3 or {field}:>3")
     values: list[Value] = []
     for text in parts.texts:
         value = number(text)
         if value is None or abs(value) > _MAX_NUMBER:
-            raise _unreadable(at, f"{_short(text)} is not a number; write {field}:3 or {field}:>3")
+            raise _unreadable(at, f"{field!r} compares with numbers, and {_short(text)} is none; write 3 or >2.5")
         values.append(float(value))
     return Term(field, parts.op or "eq", tuple(values), negated, path)
 

@@ -9,7 +9,7 @@ Knows nothing of what people type: `query` reads that, this file only writes the
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import re2
@@ -145,7 +145,9 @@ def _seen(term: Term, letter: Letter, now_us: int, document: Document) -> tuple[
             return _descend(letter.metadata if term.field == "metadata" else document.tree(), term.path)
         case "header":
             return tuple(text for name, raw in letter.headers if name == term.path[0] for text in _as_text(raw))
-    value = letter.priority.name.lower() if term.field == "priority" else getattr(letter, term.attribute)
+    value = getattr(letter, term.attribute)
+    if term.field == "priority":
+        value = Priority(value).name.lower()
     return () if value is None else (value,)
 
 
@@ -186,7 +188,7 @@ def _as_text(raw: bytes) -> tuple[str, ...]:
 
 
 def glob(pattern: str, text: str) -> bool:
-    """Say whether *pattern* fits all of *text*; `*` stands for any run, also an empty one, and nothing else is special."""
+    """Say whether *pattern* fits all of *text*; `*` stands for any run, also an empty one; nothing else is special."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == text
@@ -230,7 +232,7 @@ def _textual(test: Callable[[str, str], bool]) -> Callable[[object, Value], bool
     return lambda found, wanted: test(_text(found), str(wanted))
 
 
-def _numeric(test: Callable[[object, object], bool]) -> Callable[[object, Value], bool]:
+def _numeric(test: Callable[[Any, Any], bool]) -> Callable[[object, Value], bool]:
     return lambda found, wanted: _is_number(found) and test(found, wanted)
 
 
