@@ -1,0 +1,254 @@
+"""
+Settings: `redrive.toml` and `REDRIVE_*`, read once.
+
+Owns every setting's name, default and bounds, and the sentences that say what is wrong with a
+value; all problems are reported at once. Arguments win over the environment, the environment wins
+over the file. No other file reads the environment, and rooms get values, never this object's source.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
+
+from redrive.errors import SettingsError
+from redrive.stores.contract import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
+    from pydantic_settings import PydanticBaseSettingsSource
+
+FILE = "redrive.toml"
+PREFIX = "REDRIVE_"
+_DAY = 86_400.0
+_NOT_SETTINGS = {"config"}  # REDRIVE_CONFIG names the file itself
+_CLOSE = 0.85  # how alike an unknown variable must be to be taken for a slip
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.DOTALL)
+_APP = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):.*@", re.DOTALL)
+_SECRET_PARAMETER = re.compile(r"([?&;](?:password|passwd|secret|token|sslpassword)=)[^&;\s]*", re.IGNORECASE)
+
+
+def _names(value: object) -> object:
+    """Read `a, b` as two names."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+
+
+class Settings(BaseSettings):
+    """Every setting, with its default; `load` reads them."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", allow_inf_nan=False)
+
+    url: str = Field(
+        "sqlite:///redrive.db", description="Where the letters are kept.", examples=["sqlite:///redrive.db"]
+    )
+    app: str | None = Field(None, description="The application that `redrive worker` runs.", examples=["shop:app"])
+    queues: Names = Field(
+        (), description="Work on these queues only; all of the app's if empty.", examples=["mail,default"]
+    )
+    concurrency: int = Field(10, ge=1, description="Letters that one process runs at once.", examples=[10])
+    processes: int = Field(1, ge=1, description="Worker processes that `redrive worker` supervises.", examples=[4])
+    prefetch: int = Field(64, ge=0, description="Letters claimed ahead of those that run.", examples=[64])
+    lease_seconds: float = Field(60, gt=0, description="How long a claim lasts without a heartbeat.", examples=[60])
+    sweep_seconds: float = Field(5, gt=0, description="How often lost claims are looked for.", examples=[5])
+    poll_seconds: float = Field(
+        1, gt=0, description="The longest rest between two looks for due letters.", examples=[1]
+    )
+    drain_seconds: float = Field(
+        30, ge=0, description="How long a stopping worker waits for its letters.", examples=[30]
+    )
+    watchdog_seconds: float | None = Field(
+        30, gt=0, description="A worker whose event loop is blocked for so long is ended.", examples=[30]
+    )
+    retention_delivered_days: float | None = Field(
+        7, ge=0, description="How long delivered letters are kept; absent keeps them for ever.", examples=[7]
+    )
+    retention_archived_days: float | None = Field(
+        30, ge=0, description="How long archived letters are kept; absent keeps them for ever.", examples=[30]
+    )
+    retention_failed_days: float | None = Field(
+        None, gt=0, description="How long dead letters are kept; for ever unless this is set.", examples=[365]
+    )
+    release: str | None = Field(
+        None, description="The version of the code, kept with each failure.", examples=["1.4.2"]
+    )
+    by: str | None = Field(None, description="Who acts, for the audit log; user@host if absent.", examples=["ana@ops"])
+    log_format: Literal["console", "json"] = Field("console", description="How log lines look.", examples=["json"])
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least important log lines shown.", examples=["info"]
+    )
+    metrics_port: int | None = Field(
+        None, ge=1, le=65_535, description="Serve Prometheus metrics here; absent serves none.", examples=[9464]
+    )
+    metrics_host: str = Field(
+        "127.0.0.1", description="The address that metrics are served on.", examples=["127.0.0.1"]
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if not _URL.fullmatch(value):
+            raise ValueError("it must be a URL")
+        return value
+
+    @field_validator("app")
+    @classmethod
+    def _is_app(cls, value: str | None) -> str | None:
+        if value is not None and not _APP.fullmatch(value):
+            raise ValueError("it must be a module and an attribute")
+        return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _none_is_absent(cls, value: object) -> object:
+        """Let `REDRIVE_RETENTION_DELIVERED_DAYS=none` say what TOML and the environment cannot."""
+        return None if isinstance(value, str) and value.strip().lower() == "none" else value
+
+    @property
+    def retention(self) -> Retention:
+        """How long letters are kept, as stores take it."""
+        return Retention(
+            delivered=_seconds(self.retention_delivered_days),
+            archived=_seconds(self.retention_archived_days),
+            failed=_seconds(self.retention_failed_days),
+        )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put the file, which `load` hands in as one argument, below the environment."""
+        given = dict(init_settings())
+        from_file = InitSettingsSource(settings_cls, given.pop("_file", {}))
+        return InitSettingsSource(settings_cls, given), env_settings, from_file
+
+
+def load(config: str | Path | None = None, **arguments: object) -> Settings:
+    """
+    Return the settings; raise SettingsError with every problem at once.
+
+    *config* is the file to read, `$REDRIVE_CONFIG` or `redrive.toml` if not given; only a file that
+    was asked for must exist. *arguments* that are None count as not given.
+    """
+    path, problems, found = _read_file(config)
+    given = {name: value for name, value in arguments.items() if value is not None}
+    problems += _unknown_keys(found, path) + _unknown_variables(os.environ)
+    known = {key: value for key, value in found.items() if key in Settings.model_fields}
+    try:
+        settings = Settings(**given, _file=known)  # type: ignore[arg-type, call-arg]  # taken out again by the sources
+    except ValidationError as error:
+        problems += [_problem(detail, given, path) for detail in error.errors()]
+    if problems:
+        raise SettingsError(list(dict.fromkeys(problems)))
+    return settings
+
+
+def masked(url: str) -> str:
+    """Return *url* without its password; of what is no URL, nothing before an @ is shown."""
+    if "@" in url and not _URL.fullmatch(url):
+        return f"***@{url.rpartition('@')[2]}"
+    return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+# ---------------------------------------------------------------------- the file
+
+
+def _read_file(config: str | Path | None) -> tuple[Path, list[str], dict[str, Any]]:
+    asked = config or os.environ.get(f"{PREFIX}CONFIG")
+    path = Path(asked or FILE)
+    try:
+        with path.open("rb") as file:
+            return path, [], tomllib.load(file)
+    except FileNotFoundError:
+        problem = f"cannot read settings from {str(path)!r}: there is no such file; leave it out to use the defaults"
+        return path, [problem] if asked else [], {}
+    except (OSError, UnicodeDecodeError) as error:
+        return path, [f"cannot read settings from {str(path)!r}: {error}"], {}
+    except tomllib.TOMLDecodeError as error:
+        return path, [f"cannot read settings from {str(path)!r}: it is not valid TOML: {error}"], {}
+
+
+def _unknown_keys(found: Mapping[str, Any], path: Path) -> list[str]:
+    known = list(Settings.model_fields)
+    return [
+        f"{key} in {path} is no setting{_suggestion(key, known, 0.6)}"
+        for key in found
+        if key not in Settings.model_fields
+    ]
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that look like slips; others may be somebody else's business."""
+    known = [f"{PREFIX}{name}".upper() for name in (*Settings.model_fields, *_NOT_SETTINGS)]
+    unknown = [name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known]
+    slips = [(name, _suggestion(name.upper(), known, _CLOSE)) for name in unknown]
+    return [f"{name} is no setting{suggestion}" for name, suggestion in slips if suggestion]
+
+
+def _suggestion(name: str, known: list[str], cutoff: float) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+# ---------------------------------------------------------------------- the sentences
+
+_MUST = {  # by pydantic's name for the problem
+    "int_parsing": "it must be a whole number",
+    "int_type": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "float_parsing": "it must be a number",
+    "float_type": "it must be a number",
+    "finite_number": "it must be a finite number",
+    "greater_than_equal": "it must be {ge:g} or more",
+    "greater_than": "it must be more than {gt:g}",
+    "less_than_equal": "it must be {le:g} or less",
+    "literal_error": "it must be one of {expected}",
+    "value_error": "{error}",
+    "string_type": "it must be text",
+    "tuple_type": "it must be a list of names",
+}
+
+
+def _problem(detail: ErrorDetails, given: Mapping[str, object], path: Path) -> str:
+    field = str(detail["loc"][0]) if detail["loc"] else ""
+    example = (Settings.model_fields[field].examples or [""])[0]
+    return f"{_name(field, given, path)} is {_shown(detail['input'])}; {_must(detail)}, such as {example}"
+
+
+def _name(field: str, given: Mapping[str, object], path: Path) -> str:
+    """Return the setting as the user wrote it."""
+    if field in given:
+        return f"--{field.replace('_', '-')}"
+    variable = f"{PREFIX}{field}".upper()
+    written = next((name for name in os.environ if name.upper() == variable), None)
+    return written or f"{field} in {path}"
+
+
+def _shown(value: object) -> str:
+    return repr(masked(value)) if isinstance(value, str) else repr(value)
+
+
+def _must(detail: ErrorDetails) -> str:
+    template = _MUST.get(detail["type"])
+    return detail["msg"].lower() if template is None else template.format(**detail.get("ctx", {}))
+
+
+def _seconds(days: float | None) -> float | None:
+    return None if days is None else days * _DAY
