@@ -111,14 +111,14 @@ class SchemaMismatch(StoreError):
     """The database's schema does not fit this release; the message names the way out."""
 
 
-class Reject(Exception):  # noqa: N818 - users raise it to reject; it reads as the verb
+class Reject(Exception):  # users raise it to reject: it reads as the verb
     """Raise it in a handler: this letter can never succeed, dead-letter it now."""
 
 
 TerminalHandlerError = Reject
 
 
-class RetryAfter(Exception):  # noqa: N818 - users raise it to ask for time
+class RetryAfter(Exception):  # users raise it to ask for time
     """Raise it in a handler: try again, but not before *seconds* from now."""
 
     def __init__(self, seconds: float, message: str = "") -> None:

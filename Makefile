@@ -1,0 +1,87 @@
+# Every command sets up what it needs; a virtual environment is made anew only when
+# pyproject.toml changes. `make test PYTHON=python3.13` uses another Python, in an
+# environment of its own.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check bench torture docs up clean lint
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export NO_MKDOCS_2_WARNING := 1
+
+ifdef PYTHON
+PYTHONS := $(PYTHON)
+VENV ?= .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+BENCH_PYTHONS := $(PYTHON)
+else
+PYTHONS := python3 python3.13 python3.12 python3.11
+VENV ?= .venv
+# Peers and we run on 3.12 where there is one.
+PYENV_ROOT ?= $(HOME)/.pyenv
+BENCH_PYTHONS := python3.12 $(wildcard $(PYENV_ROOT)/versions/3.12*/bin/python) $(PYTHONS)
+endif
+BENCH_VENV ?= .venv-bench
+
+BIN := $(VENV)/bin
+TEST_EXTRAS := prometheus
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+
+demo: $(VENV)/.core ## show letters, retries, dead letters and a replay on the embedded store
+	@$(BIN)/redrive demo
+
+test: lint ## everything that CI runs: format, lint, types, rooms, all tests with coverage, docs
+	$(BIN)/pytest -q -n 2 -m "not torture" --cov --cov-report=
+	$(BIN)/coverage report
+ifneq ($(wildcard tests/torture*),)
+	$(BIN)/pytest -q -m torture
+endif
+	$(BIN)/mkdocs build --quiet --strict
+
+check: lint ## format, lint, types, rooms and the fast tests, for every save
+	$(BIN)/pytest -q -n 2 -m "not slow and not torture"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(BENCH_VENV)/.bench ## measure beside the peers: NAME=sqlite for one, QUICK=1 for the short form
+	$(BENCH_VENV)/bin/python -m benchmarks $(NAME) $(if $(filter-out 0,$(QUICK)),--quick)
+
+torture: $(VENV)/.dev ## the long fault runs; ARGS="…" for their options
+	$(BIN)/python -m tests.torture $(ARGS)
+
+docs: $(VENV)/.dev ## build the docs into site/
+	$(BIN)/mkdocs build --strict
+
+up: ## the server and its pages
+	@echo "the server and its pages come with a later release; until then: make demo"
+
+clean: ## remove everything that these commands made
+	rm -rf .venv .venv-* site dist build .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------- environments
+
+$(VENV)/.pip: .ci/venv
+	@.ci/venv $(VENV) $(PYTHONS)
+	@touch $@
+
+$(VENV)/.core: pyproject.toml $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --editable '.[$(TEST_EXTRAS)]' --group dev
+	@touch $@ $(VENV)/.core
+
+$(BENCH_VENV)/.pip: .ci/venv
+	@.ci/venv $(BENCH_VENV) $(BENCH_PYTHONS)
+	@touch $@
+
+$(BENCH_VENV)/.bench: pyproject.toml $(BENCH_VENV)/.pip
+	$(BENCH_VENV)/bin/python -m pip install --quiet --editable . --group bench
+	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-honker || echo "honker does not install here; the benchmarks go on without it"
+	@touch $@

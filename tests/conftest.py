@@ -1,0 +1,26 @@
+"""What holds for every test: no settings of the developer's own, no deadlines on a busy machine."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# How long one example takes says more of the machine than of the code.
+settings.register_profile("redrive", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("redrive")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _settings_of_the_developer_do_not_reach_the_tests() -> Iterator[None]:
+    """Hide REDRIVE_*; a switch of the tests themselves is called REDRIVE_TEST_*."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("REDRIVE_")]:
+            if not name.startswith("REDRIVE_TEST_"):
+                patch.delenv(name)
+        yield
