@@ -1,0 +1,341 @@
+"""
+The operator's writes: replay, archive, cancel, restore, purge, edit, plans, retention.
+
+Owns carrying them out, many rows at a time, with the audit entry in the same transaction.
+Which status a verb needs is said in `core.moves`, not here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from redrive.core.letter import FailureCycle, Status
+from redrive.core.moves import VERBS, check_verb
+from redrive.core.plan import Plan, Step
+from redrive.core.query import Query, parse
+from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.stores.sqlite import finding, lanes, rows
+from redrive.stores.sqlite.compiling import compile_query
+from redrive.stores.sqlite.turn import Trait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redrive.core.letter import Letter
+    from redrive.stores.contract import Retention
+    from redrive.stores.sqlite.turn import Turn
+
+KEPT_CYCLES = 20
+
+
+class Row(NamedTuple):
+    """What must be known of a letter to act on it."""
+
+    seq: int
+    id: str
+    queue: str
+    kind: str
+    key: str | None
+    lane: int
+    status: str
+    token: int
+    archived_from: str | None
+    attempts: int
+    losses: int
+    error_type: str | None
+    last_error: str | None
+    category: str | None
+    fingerprint: str | None
+    why: str | None
+    first_failed_us: int | None
+    failed_us: int | None
+    tries: bytes | None
+    generation: int | None
+    release: str | None
+    failure_history: bytes | None
+    applied_policy: str | None
+
+    @property
+    def trait(self) -> Trait:
+        """What it is counted by."""
+        if self.status != Status.FAILED:
+            return Trait(self.queue, self.kind, self.status)
+        return self.failed_trait
+
+    @property
+    def failed_trait(self) -> Trait:
+        """What it is counted by when it is a dead letter."""
+        return Trait(
+            self.queue, self.kind, "failed", self.category or "", self.applied_policy or "", self.error_type or "",
+            self.fingerprint or "",
+        )  # fmt: skip
+
+
+class Act(NamedTuple):
+    """Who acts, why, and with which number."""
+
+    token: int
+    by: str
+    reason: str
+    plan: str = ""
+    generation: int | None = None
+
+
+_COLUMNS = ", ".join(Row._fields)
+
+
+def act(turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None) -> list[Letter]:
+    """Act on these letters, all or none."""
+    found = [_row(turn, letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    for row in found:
+        check_verb(verb, row.id, Status(row.status))
+    gone = [finding.get(turn.connection, row.id) for row in found] if verb == "purge" else []
+    _CARRIED_OUT_BY[verb](turn, found, Act(turn.next_token(), by, reason, generation=generation))
+    target = found[0].id if len(found) == 1 else f"{len(found)} letters"
+    turn.audit(by, verb, target, len(found), reason)
+    now = gone or [finding.get(turn.connection, row.id) for row in found]
+    return [letter for letter in now if letter is not None]
+
+
+def _row(turn: Turn, letter_id: str) -> Row:
+    found = turn.sql(f"SELECT {_COLUMNS} FROM letters WHERE id = ?", (letter_id,)).fetchone()  # noqa: S608 - ours
+    if found is None:
+        raise LetterNotFound(letter_id)
+    return Row(*found)
+
+
+# ---------------------------------------------------------------------- the verbs, many rows at a time
+
+
+def _replay(turn: Turn, found: Sequence[Row], act: Act) -> None:
+    turn.connection.executemany(
+        "UPDATE letters SET status = 'pending', token = ?, updated_us = ?, due_us = ?, cycle_us = ?, attempts = 0, "
+        "losses = 0, category = NULL, error_type = NULL, last_error = NULL, fingerprint = NULL, why = 'replayed', "
+        "first_failed_us = NULL, failed_us = NULL, tries = NULL, applied_policy = NULL, cycles = cycles + 1, "
+        "generation = coalesce(?, generation), failure_history = ? WHERE seq = ?",
+        [
+            (act.token, *(turn.now_us,) * 3, act.generation, _history(turn, row, act), row.seq)
+            for row in found
+        ],
+    )
+    _rejoin(turn, found)
+
+
+def _history(turn: Turn, row: Row, act: Act) -> bytes:
+    cycle = FailureCycle(
+        attempts=row.attempts,
+        losses=row.losses,
+        error_type=row.error_type or "",
+        last_error=row.last_error or "",
+        category=row.category or "",
+        fingerprint=row.fingerprint or "",
+        why=row.why or "",
+        first_failed_at=_seconds(row.first_failed_us),
+        failed_at=_seconds(row.failed_us),
+        tries=rows.tries_of(row.tries),
+        generation=row.generation,
+        release=row.release,
+        replayed_at=turn.now_us / 1e6,
+        replayed_by=act.by,
+        reason=act.reason,
+        plan=act.plan,
+    )
+    return rows.encode((*rows.history_of(row.failure_history), cycle)[-KEPT_CYCLES:])
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
+
+
+def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
+    """These letters are pending again: count them, and let each take its place behind others of its key."""
+    turn.rang = True
+    for row in found:
+        turn.moved(row.trait, Trait(row.queue, row.kind, "pending"))
+    for row in found:
+        if row.lane and row.key is not None:
+            _line_up(turn, row.seq, row.queue, row.key)
+
+
+def _line_up(turn: Turn, seq: int, queue: str, key: str) -> None:
+    sql = (
+        "UPDATE letters SET lane = 2, held = held + 1 WHERE seq = ?1 AND EXISTS (SELECT 1 FROM letters AS other "
+        "WHERE other.queue = ?2 AND other.key = ?3 AND other.lane > 0 "
+        "AND other.status IN ('pending', 'in_flight') AND other.seq <> ?1)"
+    )
+    turn.sql(sql, (seq, queue, key))
+
+
+def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
+    turn.connection.executemany(
+        "UPDATE letters SET status = 'archived', archived_from = status, token = ?, updated_us = ?, why = ?, "
+        "held = held - (lane = 2), lane = min(lane, 1) WHERE seq = ?",
+        [(act.token, turn.now_us, f"archived by {act.by}", row.seq) for row in found],
+    )
+    for row in found:
+        turn.moved(row.trait, Trait(row.queue, row.kind, "archived"))
+        if row.lane == lanes.FIRST and row.status == Status.PENDING and row.key is not None:
+            lanes.advance(turn, row.queue, row.key)
+
+
+def _restore(turn: Turn, found: Sequence[Row], act: Act) -> None:
+    turn.connection.executemany(
+        "UPDATE letters SET status = archived_from, archived_from = NULL, token = ?, updated_us = ?, why = ? WHERE seq = ?",
+        [(act.token, turn.now_us, f"restored by {act.by}", row.seq) for row in found],
+    )
+    _rejoin(turn, [row for row in found if row.archived_from == Status.PENDING])
+    for row in found:
+        if row.archived_from == Status.FAILED:
+            turn.moved(row.trait, row.failed_trait)
+
+
+def _purge(turn: Turn, found: Sequence[Row], _act: Act) -> None:
+    _remove(turn, [row.seq for row in found])
+    for row in found:
+        turn.moved(row.trait, Trait(row.queue, row.kind, "purged"))
+
+
+def _remove(turn: Turn, seqs: Sequence[int]) -> None:
+    places = [(seq,) for seq in seqs]
+    for table, column in (("letters", "seq"), ("bodies", "seq"), ("error_text", "rowid"), ("waits", "seq")):
+        turn.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", places)  # noqa: S608 - our own names
+
+
+_CARRIED_OUT_BY: dict[str, Callable[[Turn, Sequence[Row], Act], None]] = {
+    "replay": _replay,
+    "archive": _archive,
+    "cancel": _archive,
+    "restore": _restore,
+    "purge": _purge,
+}
+
+
+# ---------------------------------------------------------------------- plans
+
+
+def start_plan(turn: Turn, plan: Plan) -> Plan:
+    """Keep *plan*; its cut-off is now."""
+    kept = msgspec.structs.replace(plan, cutoff=turn.newest_token, created_us=turn.now_us, cursor=0)
+    _keep_plan(turn, kept)
+    turn.audit(plan.by, f"plan {plan.verb}", f"{plan.id} {plan.query}", 0, plan.reason)
+    return kept
+
+
+def _keep_plan(turn: Turn, plan: Plan) -> None:
+    turn.sql("INSERT OR REPLACE INTO plans VALUES (?, ?)", (plan.id, rows.encode(plan)))
+
+
+_plan_decoder = msgspec.json.Decoder(Plan)
+
+
+def read_plan(sql: Callable[..., object], plan_id: str) -> Plan:
+    """Return a plan."""
+    row = sql("SELECT value FROM plans WHERE id = ?", (plan_id,)).fetchone()  # type: ignore[attr-defined]
+    if row is None:
+        raise PlanNotFound(plan_id)
+    return _plan_decoder.decode(row[0])
+
+
+def step(turn: Turn, plan_id: str, limit: int) -> Step:
+    """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
+    plan = read_plan(turn.sql, plan_id)
+    if plan.done:
+        return Step(plan=plan, acted=(), skipped=0)
+    most = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
+    found, cursor, looked_at = _next_page(turn, plan, limit, most)
+    if found:
+        doing = Act(turn.next_token(), plan.by, plan.reason, plan.id, plan.generation)
+        _CARRIED_OUT_BY[plan.verb](turn, found, doing)
+        turn.audit(plan.by, plan.verb, f"plan {plan.id}", len(found), plan.reason)
+    after = msgspec.structs.replace(
+        plan,
+        cursor=cursor,
+        acted=plan.acted + len(found),
+        skipped=plan.skipped + looked_at - len(found),
+        done=looked_at < limit or (plan.limit is not None and plan.acted + len(found) >= plan.limit),
+    )
+    _keep_plan(turn, after)
+    return Step(plan=after, acted=tuple(row.id for row in found), skipped=looked_at - len(found))
+
+
+def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
+    """Return the rows to act on, how far was looked, and at how many."""
+    compiled = compile_query(parse(plan.query), turn.now_us)
+    # The verb's own status, as a literal: acts touch nothing else, and a partial index answers it.
+    where = f"status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ? AND seq > ?"
+    sql = f"SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY seq LIMIT ?"  # noqa: S608 - parameters only
+    found: list[Row] = []
+    cursor, looked_at = plan.cursor, 0
+    for values in turn.sql(sql, (*compiled.bindings, plan.cutoff, plan.cursor, limit)).fetchall():
+        if len(found) == most:
+            break
+        row = Row(*values)
+        cursor, looked_at = row.seq, looked_at + 1
+        if compiled.rest.is_empty or _fits(turn, row, compiled.rest):
+            found.append(row)
+    return found, cursor, looked_at
+
+
+def _fits(turn: Turn, row: Row, rest: Query) -> bool:
+    letter = finding.get(turn.connection, row.id)
+    return letter is not None and rest.matches(letter, turn.now_us)
+
+
+# ---------------------------------------------------------------------- edit and retention
+
+
+def edit(
+    turn: Turn, letter_id: str, payload: bytes, content_type: str, version: int, by: str, reason: str
+) -> Letter:
+    """Replace the payload, compare-and-set on its version."""
+    _refuse_edit(turn, letter_id, version)
+    row = _row(turn, letter_id)
+    kept = payload if len(payload) <= rows.LARGE else None
+    turn.sql(
+        "UPDATE letters SET payload = ?, content_type = ?, payload_version = payload_version + 1, token = ?, "
+        "updated_us = ? WHERE seq = ?",
+        (kept, content_type, turn.next_token(), turn.now_us, row.seq),
+    )
+    turn.sql("DELETE FROM bodies WHERE seq = ?", (row.seq,))
+    if kept is None:
+        turn.sql("INSERT INTO bodies VALUES (?, ?)", (row.seq, payload))
+    turn.audit(by, "edit", letter_id, 1, reason)
+    letter = finding.get(turn.connection, letter_id)
+    assert letter is not None  # noqa: S101 - it was there a statement ago, in this transaction
+    return letter
+
+
+def _refuse_edit(turn: Turn, letter_id: str, version: int) -> None:
+    row = turn.sql("SELECT status, payload_version FROM letters WHERE id = ?", (letter_id,)).fetchone()
+    if row is None:
+        raise LetterNotFound(letter_id)
+    status, found = row
+    if status in (Status.IN_FLIGHT, Status.DELIVERED):
+        message = f"cannot edit letter {letter_id!r}: it is {status}; only a pending, failed or archived one can be edited"
+        raise MoveRefused(message)
+    if found != version:
+        message = (
+            f"cannot edit letter {letter_id!r}: its payload is at version {found}, and version {version} was edited; "
+            "read it again and edit that"
+        )
+        raise EditConflict(message)
+
+
+def retain(turn: Turn, retention: Retention, limit: int) -> int:
+    """Look at the next *limit* letters and remove those past their time."""
+    broom = turn.sql("SELECT broom FROM meta").fetchone()[0]
+    sql = "SELECT seq, queue, kind, status, updated_us FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"
+    seen = turn.sql(sql, (broom, limit)).fetchall()
+    turn.sql("UPDATE meta SET broom = ?", (seen[-1][0] if len(seen) == limit else 0,))
+    ends = {
+        name: turn.now_us - round(seconds * 1e6)
+        for name, seconds in msgspec.structs.asdict(retention).items()
+        if seconds is not None
+    }
+    over = [row[0] for row in seen if row[3] in ends and row[4] <= ends[row[3]]]
+    gone = [Row(*turn.sql(f"SELECT {_COLUMNS} FROM letters WHERE seq = ?", (seq,)).fetchone()) for seq in over]  # noqa: S608
+    if gone:
+        _purge(turn, gone, Act(turn.next_token(), "retention", ""))
+    return len(gone)

@@ -1,0 +1,189 @@
+"""
+Claims: taking due letters, renewing leases, finding those that ended.
+
+Owns who may run what and for how long. What becomes of a claim is `settling`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from heapq import merge
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from redrive.core.letter import Priority
+from redrive.core.turns import take
+from redrive.stores.contract import Backlog, Claim
+from redrive.stores.sqlite import rows
+from redrive.stores.sqlite.turn import Trait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redrive.stores.contract import Want, WorkerBeat
+    from redrive.stores.sqlite.turn import Turn
+
+_CANDIDATES = f"""
+SELECT seq, {rows.HOT}, extras FROM letters
+ WHERE status = 'pending' AND held = 0 AND queue = ? AND kind = ? AND priority = ? AND due_us <= ?
+   AND (generation IS NULL OR ?5 IS NULL OR generation = ?5)
+ ORDER BY due_us, seq
+""".replace("attempts", "attempts + 1")  # noqa: S608 - our own column names; a claim counts an attempt
+
+_CLAIM = """
+UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, worker = ?, updated_us = ?
+ WHERE seq IN carray(?)
+"""
+
+Row = tuple[Any, ...]
+
+
+class Taker:
+    """Takes due letters; remembers, per process, whose turn it is among the priorities."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def claim(self, turn: Turn, wants: Sequence[Want], lease: float, worker: str) -> list[Claim]:
+        """Claim what is due, within the queues' shared limits."""
+        claims: list[Claim] = []
+        for want in wants:
+            limit = _allowed(turn, want)
+            if limit > 0:
+                claims += self._claim_one(turn, want, limit, lease, worker)
+        return claims
+
+    def _claim_one(self, turn: Turn, want: Want, limit: int, lease: float, worker: str) -> list[Claim]:
+        found = self._choose(turn, want, limit)
+        if not found:
+            return []
+        token = turn.next_token()
+        places = apsw.carray(array("q", [row[0] for row in found]))
+        turn.sql(_CLAIM, (token, turn.lease(lease), worker, turn.now_us, places))
+        for kind, count in Counter(map(_KIND, found)).items():
+            turn.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
+        _spend_allowance(turn, want.queue, len(found))
+        return rows.claims_of(turn.connection, found, token, worker, turn.now_us)
+
+    def _choose(self, turn: Turn, want: Want, limit: int) -> list[Row]:
+        cursors = [[_candidates(turn, want, kind, priority) for kind in want.kinds] for priority in Priority]
+        found, self._turn = take([_oldest_first(streams) for streams in cursors], limit, self._turn)
+        for cursor in chain.from_iterable(cursors):
+            cursor.close()
+        return found
+
+
+_KIND = itemgetter(3)
+_DUE = itemgetter(9, 0)
+
+
+def _candidates(turn: Turn, want: Want, kind: str, priority: int) -> apsw.Cursor:
+    bindings = (want.queue, kind, int(priority), turn.now_us, want.generation)
+    return turn.sql(_CANDIDATES, bindings)
+
+
+def _oldest_first(cursors: Sequence[apsw.Cursor]) -> Iterator[Row]:
+    """Merge lazily: no more rows are read than are taken."""
+    return iter(cursors[0]) if len(cursors) == 1 else merge(*cursors, key=_DUE)
+
+
+def _allowed(turn: Turn, want: Want) -> int:
+    """Return how many letters the queue's shared settings let this want have."""
+    queue = turn.queue(want.queue)
+    if queue.paused:
+        return 0
+    limit = want.limit
+    if queue.max_in_flight is not None:
+        limit = min(limit, queue.max_in_flight - turn.counted(want.queue, "in_flight"))
+    if queue.rate is not None:
+        limit = min(limit, int(_allowance(turn, want.queue)))
+    return limit
+
+
+def _allowance(turn: Turn, name: str) -> float:
+    """Return how many letters the rate lets begin now; at most a second's worth is saved up."""
+    queue = turn.queue(name)
+    rate = queue.rate or 0.0
+    passed = max(0, turn.now_us - queue.allowance_us) / 1e6
+    return min(max(1.0, rate), queue.allowance + passed * rate)
+
+
+def _spend_allowance(turn: Turn, name: str, count: int) -> None:
+    if turn.queue(name).rate is not None:
+        left = _allowance(turn, name) - count
+        turn.sql("UPDATE queues SET allowance = ?, allowance_us = ? WHERE name = ?", (left, turn.now_us, name))
+        turn.forget_queues()
+
+
+def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) -> list[Claim]:
+    """Record a sign of life, renew *claims*, return those no longer held."""
+    until = turn.lease(lease)
+    turn.sql(
+        "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?)",
+        (beat.name, rows.encode(beat.kinds), beat.in_flight, turn.now_us, until),
+    )
+    turn.sql("DELETE FROM workers WHERE seen_us < ?", (turn.now_us - 3_600_000_000,))
+    return [claim for token, group in by_token(claims).items() for claim in _renew(turn, token, group, until)]
+
+
+def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
+    """Sort *claims* by the act that made them: one statement can then handle many."""
+    groups: defaultdict[int, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        groups[claim.letter.token].append(claim)
+    return groups
+
+
+def _renew(turn: Turn, token: int, claims: list[Claim], until: int) -> list[Claim]:
+    places = apsw.carray(array("q", [claim.ref for claim in claims]))
+    turn.sql(
+        "UPDATE letters SET lease = ? WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'",
+        (until, places, token),
+    )
+    if turn.connection.changes() == len(claims):
+        return []
+    held = held_of(turn, token, claims)
+    return [claim for claim in claims if claim.ref not in held]
+
+
+def held_of(turn: Turn, token: int, claims: Sequence[Claim]) -> set[int]:
+    """Return the places of those *claims* that still hold."""
+    places = apsw.carray(array("q", [claim.ref for claim in claims]))
+    sql = "SELECT seq FROM letters WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'"
+    return {row[0] for row in turn.sql(sql, (places, token))}
+
+
+def expired(connection: apsw.Connection, lease_now: int, now_us: int, limit: int) -> list[Claim]:
+    """Return claims whose lease ended, oldest first."""
+    sql = f"SELECT {rows.ALL} FROM letters WHERE status = 'in_flight' AND lease < ? ORDER BY lease LIMIT ?"  # noqa: S608
+    found = connection.execute(sql, (lease_now, limit)).fetchall()
+    letters = [(row[0], rows.letter_of(connection, row)) for row in found]
+    return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]
+
+
+def backlog(connection: apsw.Connection, wants: Sequence[Want], now_us: int) -> Backlog:
+    """Return what is left of these queues and kinds."""
+    paused = {row[0] for row in connection.execute("SELECT name FROM queues WHERE paused")}
+    open_wants = [want for want in wants if want.queue not in paused]
+    pairs = {(want.queue, kind) for want in open_wants for kind in want.kinds}
+    due = [moment for pair in pairs for moment in _next_due(connection, *pair)]
+    in_flight = sum(_in_flight(connection, want.queue, kind) for want in wants for kind in want.kinds)
+    return Backlog(bool(due), in_flight, max(0.0, (min(due) - now_us) / 1e6) if due else None)
+
+
+def _next_due(connection: apsw.Connection, queue: str, kind: str) -> list[int]:
+    sql = (
+        "SELECT due_us FROM letters WHERE status = 'pending' AND held = 0 AND queue = ? AND kind = ? "
+        "AND priority = ? ORDER BY due_us LIMIT 1"
+    )
+    found = (connection.execute(sql, (queue, kind, int(priority))).fetchone() for priority in Priority)
+    return [row[0] for row in found if row is not None]
+
+
+def _in_flight(connection: apsw.Connection, queue: str, kind: str) -> int:
+    sql = "SELECT coalesce(sum(n), 0) FROM tallies WHERE queue = ? AND kind = ? AND status = 'in_flight'"
+    return int(connection.execute(sql, (queue, kind)).fetchone()[0])

@@ -1,0 +1,89 @@
+"""
+Writing down a failure.
+
+Owns what a row keeps of it: the error, the attempt log, the group, the searchable text.
+Knows no rule: the move says where the letter goes and why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from redrive.core.letter import Status, Try
+from redrive.stores.sqlite import lanes, rows
+from redrive.stores.sqlite.turn import Trait
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Failure
+    from redrive.core.moves import Move
+    from redrive.stores.sqlite.turn import Turn
+
+KEPT_TRIES = 50
+SEARCHED = 500  # characters of an error's text that the index covers
+
+
+class Standing(NamedTuple):
+    """What must be known of a row to move it."""
+
+    seq: int
+    queue: str
+    kind: str
+    key: str | None
+    attempts: int
+    first_failed_us: int | None
+    tries: bytes | None
+    lane: int
+    status: str = "in_flight"
+
+
+def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
+    """Make it a dead letter."""
+    failure = move.failure
+    assert failure is not None, "a move to failed carries its failure"  # noqa: S101 - decide never does otherwise
+    turn.sql(
+        "UPDATE letters SET status = 'failed', token = ?, lease = NULL, worker = NULL, updated_us = ?, why = ?, "
+        "attempts = attempts - ?, losses = losses + ?, category = ?, error_type = ?, last_error = ?, fingerprint = ?, "
+        "first_failed_us = coalesce(first_failed_us, ?), failed_us = ?, applied_policy = ?, tries = ?, lane = min(lane, 1) "
+        "WHERE seq = ?",
+        (
+            token, turn.now_us, move.why, not move.counts, move.loss, failure.category, failure.error_type,
+            failure.message, failure.fingerprint, turn.now_us, turn.now_us, move.policy, log(turn, row, move), row.seq,
+        ),
+    )  # fmt: skip
+    turn.moved(Trait(row.queue, row.kind, row.status), trait_of(row.queue, row.kind, failure, move.policy))
+    _remember(turn, row.seq, failure)
+    if row.lane and row.key is not None:
+        lanes.advance(turn, row.queue, row.key)
+
+
+def trait_of(queue: str, kind: str, failure: Failure, policy: str) -> Trait:
+    """Return what a dead letter is counted by."""
+    return Trait(queue, kind, Status.FAILED, failure.category, policy, failure.error_type, failure.fingerprint)
+
+
+def _remember(turn: Turn, seq: int, failure: Failure) -> None:
+    """Note the group and make the text searchable."""
+    turn.sql(
+        "INSERT INTO groups VALUES (?, ?, ?, ?4, ?4) ON CONFLICT DO UPDATE SET last_seen_us = excluded.last_seen_us",
+        (failure.fingerprint, failure.error_type, failure.template or failure.message[:SEARCHED], turn.now_us),
+    )
+    turn.sql("DELETE FROM error_text WHERE rowid = ?", (seq,))
+    turn.sql("INSERT INTO error_text (rowid, error) VALUES (?, ?)", (seq, failure.message[:SEARCHED]))
+
+
+def log(turn: Turn, row: Standing, move: Move) -> bytes:
+    """Return the attempt log with one line more."""
+    failure = move.failure
+    line = Try(
+        attempt=row.attempts,
+        at=turn.now_us / 1e6,
+        why=move.why,
+        error_type=failure.error_type if failure else "",
+        error=failure.message[:SEARCHED] if failure else "",
+        category=str(failure.category) if failure else "",
+        rule=failure.rule if failure else "",
+        delay=move.delay,
+        draw=move.draw,
+        policy=move.policy,
+    )
+    return rows.encode((*rows.tries_of(row.tries), line)[-KEPT_TRIES:])

@@ -1,0 +1,125 @@
+"""
+The database file: opening connections, settings that durability depends on, migrations.
+
+Owns every PRAGMA and the schema's version. Knows no letters.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import apsw
+
+from redrive.errors import SchemaMismatch, StoreDamaged, StoreError, StoreUnavailable
+
+APPLICATION_ID = 0x72656472  # "redr"
+OLDEST_SAFE = 3_051_003  # before 3.51.3 two writers could corrupt a WAL file
+
+
+class File:
+    """One database file and how to connect to it."""
+
+    def __init__(self, path: str | Path, *, vfs: str | None = None) -> None:
+        self.path = str(path)
+        self._vfs = vfs
+
+    def writer(self) -> apsw.Connection:
+        """Open the one connection of this process that writes."""
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")  # P1: a commit that returned survives a power cut
+        connection.pragma("wal_autocheckpoint", 0)  # the writer thread checkpoints between its turns
+        connection.pragma("journal_size_limit", 64 * 1024 * 1024)
+        return connection
+
+    def reader(self) -> apsw.Connection:
+        """Open a connection that cannot write."""
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        connection.pragma("query_only", 1)
+        return connection
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        connection = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
+        connection.set_busy_timeout(5_000)
+        connection.pragma("cache_size", -65_536)
+        connection.pragma("temp_store", "memory")
+        connection.pragma("trusted_schema", 0)
+        connection.pragma("mmap_size", 0)
+        return connection
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the numbered SQL files, oldest first."""
+    folder = resources.files("redrive.stores.sqlite") / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+
+
+def migrate(connection: apsw.Connection, path: str) -> int:
+    """Bring the schema up to date, one transaction in all; return its version."""
+    if apsw.SQLITE_VERSION_NUMBER < OLDEST_SAFE:
+        raise StoreError(_too_old())
+    newest = migrations()[-1][0]
+    with _immediately(connection):
+        found = schema_version(connection)
+        _refuse_strangers(connection, path, found, newest)
+        for number, script in migrations():
+            if number > found:
+                connection.execute(script)
+                connection.pragma("user_version", number)
+        connection.pragma("application_id", APPLICATION_ID)
+    return newest
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    """Return the schema's number; 0 is an empty file."""
+    return int(connection.pragma("user_version"))
+
+
+def _refuse_strangers(connection: apsw.Connection, path: str, found: int, newest: int) -> None:
+    if found > newest:
+        message = (
+            f"{path!r} has schema {found}, made by a newer redrive, and this release knows {newest}; "
+            "upgrade redrive (the letters are untouched)"
+        )
+        raise SchemaMismatch(message)
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if tables and connection.pragma("application_id") != APPLICATION_ID:
+        message = f"{path!r} is a SQLite database of another application; give redrive a file of its own"
+        raise StoreDamaged(message)
+
+
+class _immediately:  # noqa: N801 - reads as a statement: with _immediately(connection)
+    """A write transaction that is rolled back on any error."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _too_old() -> str:
+    return (
+        f"SQLite {apsw.sqlite_lib_version()} can corrupt a file that several processes write "
+        "(fixed in 3.51.3); install a newer apsw"
+    )
+
+
+def explain_error(error: apsw.Error, path: str) -> StoreError:
+    """Turn what SQLite said into what the caller can do about it."""
+    if isinstance(error, apsw.FullError):
+        return StoreUnavailable(f"cannot write to {path!r}: no space left; nothing was written, free some and try again")
+    if isinstance(error, apsw.BusyError):
+        return StoreUnavailable(f"cannot write to {path!r}: another process kept it locked; nothing was written, try again")
+    if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
+        return StoreDamaged(f"{path!r} is not a sound SQLite database ({error}); restore it from a backup")
+    if isinstance(error, apsw.CantOpenError):
+        return StoreUnavailable(f"cannot open {path!r}: check that its folder exists and may be written")
+    if isinstance(error, apsw.ReadOnlyError):
+        return StoreUnavailable(f"cannot write to {path!r}: it is read-only for this user; check its permissions")
+    return StoreUnavailable(f"cannot use {path!r}: {error}; nothing was acknowledged, try again")

@@ -1,0 +1,145 @@
+"""
+Reading letters: one, a page, a count, groups, tallies.
+
+Owns the operator's reads. Each runs in one read transaction, so its numbers belong together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from redrive.core.letter import Letter, Status
+from redrive.core.query import Query, Term
+from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.sqlite import rows
+from redrive.stores.sqlite.compiling import compile_query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import apsw
+
+    from redrive.stores.sqlite.compiling import Compiled
+
+_FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
+_TRAITS = ("queue", "kind", "status", "category", "error_type", "group")  # what tallies can answer alone
+_FEW = 10_000
+_WAITING = """seq IN (SELECT seq FROM letters INDEXED BY letters_due WHERE status = 'pending' AND held = 0
+                      UNION ALL SELECT seq FROM letters INDEXED BY letters_held WHERE status = 'pending' AND held > 0)"""
+
+
+def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
+    """Return the letter, or None."""
+    sql = f"SELECT {rows.ALL} FROM letters WHERE id = ?"  # noqa: S608 - our own column names
+    row = connection.execute(sql, (letter_id,)).fetchone()
+    return None if row is None else rows.letter_of(connection, row)
+
+
+def find(connection: apsw.Connection, query: Query, cursor: str | None, limit: int, now_us: int) -> Page:
+    """Return a page, newest first."""
+    found = list(islice(_matching(connection, query, cursor, now_us), limit))
+    ended = len(found) < limit
+    return Page([letter for _, letter in found], None if ended or not found else str(found[-1][0]))
+
+
+def _matching(connection: apsw.Connection, query: Query, cursor: str | None, now_us: int) -> Iterator[tuple[int, Letter]]:
+    compiled = compile_query(query, now_us)
+    where, bindings = _from(compiled, cursor, connection)
+    sql = f"SELECT {rows.ALL} FROM letters WHERE {where} ORDER BY seq DESC"  # noqa: S608 - parameters only
+    for row in connection.execute(sql, bindings):
+        letter = rows.letter_of(connection, row)
+        if compiled.rest.matches(letter, now_us):
+            yield row[0], letter
+
+
+def _from(compiled: Compiled, cursor: str | None, connection: apsw.Connection) -> tuple[str, tuple[Any, ...]]:
+    where, bindings = compiled.where, compiled.bindings
+    if "status = 'pending'" in where and _pending(connection) < _FEW:
+        # Few among many: asking the indexes of waiting letters beats walking the table.
+        where = f"{_WAITING} AND {where}"
+    if cursor is not None:
+        where, bindings = f"({where}) AND seq < ?", (*bindings, int(cursor))
+    return where, bindings
+
+
+def _pending(connection: apsw.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(sum(n), 0) FROM tallies WHERE status = 'pending'").fetchone()[0])
+
+
+def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) -> int:
+    """Count matching letters, but not beyond *at_most*."""
+    compiled = compile_query(query, now_us)
+    if not compiled.rest.is_empty:
+        return sum(1 for _ in islice(_matching(connection, query, None, now_us), at_most))
+    where, bindings = _from(compiled, None, connection)
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM letters WHERE {where} LIMIT ?)"  # noqa: S608 - parameters only
+    return int(connection.execute(sql, (*bindings, at_most)).fetchone()[0])
+
+
+def tallies(connection: apsw.Connection) -> list[Tally]:
+    """Return the maintained counts."""
+    sql = "SELECT queue, kind, status, category, policy, error_type, fingerprint, n FROM tallies WHERE n <> 0"
+    return [_tally(row) for row in connection.execute(sql)]
+
+
+def _tally(row: tuple[Any, ...]) -> Tally:
+    queue, kind, status, category, policy, error_type, fingerprint, n = row
+    return Tally(
+        queue=queue, kind=kind, status=status, category=category, policy=policy, error_type=error_type,
+        fingerprint=fingerprint, count=n,
+    )  # fmt: skip
+
+
+def groups(connection: apsw.Connection, query: Query, limit: int, now_us: int) -> list[Group]:
+    """Group the failed letters that match, biggest group first."""
+    if all(term.field in _TRAITS for term in query.terms):
+        counted = _by_tally(connection, query, now_us)
+    else:
+        counted = _by_scan(connection, query, now_us)
+    sums: defaultdict[str, int] = defaultdict(int)
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    categories: defaultdict[str, set[str]] = defaultdict(set)
+    for fingerprint, kind, category, n in counted:
+        sums[fingerprint] += n
+        kinds[fingerprint].add(kind)
+        categories[fingerprint].add(category)
+    biggest = sorted(sums, key=lambda fingerprint: (-sums[fingerprint], fingerprint))[:limit]
+    return [_group(connection, name, sums[name], kinds[name], categories[name]) for name in biggest]
+
+
+Counted = tuple[str, str, str, int]  # fingerprint, kind, category, how many
+
+
+def _by_tally(connection: apsw.Connection, query: Query, now_us: int) -> Iterator[Counted]:
+    """Answer from the counts: each row of them stands for letters that look alike to the query."""
+    sql = "SELECT fingerprint, kind, category, n, queue, error_type FROM tallies WHERE status = 'failed' AND n > 0"
+    for fingerprint, kind, category, n, queue, error_type in connection.execute(sql):
+        alike = Letter(
+            "", queue, kind, b"", status=Status.FAILED, category=category, error_type=error_type, fingerprint=fingerprint
+        )
+        if query.matches(alike, now_us):
+            yield fingerprint, kind, category, n
+
+
+def _by_scan(connection: apsw.Connection, query: Query, now_us: int) -> Iterator[Counted]:
+    dead = Query((*_FAILED.terms, *query.terms))
+    for _, letter in _matching(connection, dead, None, now_us):
+        yield letter.fingerprint or "", letter.kind, letter.category or "", 1
+
+
+def _group(connection: apsw.Connection, name: str, n: int, kinds: set[str], categories: set[str]) -> Group:
+    sql = "SELECT error_type, title, first_seen_us, last_seen_us FROM groups WHERE fingerprint = ?"
+    error_type, title, first, last = connection.execute(sql, (name,)).fetchone() or ("", "", 0, 0)
+    return Group(
+        fingerprint=name, error_type=error_type, title=title, count=n, kinds=tuple(sorted(kinds)),
+        categories=tuple(sorted(categories)), first_seen_us=first, last_seen_us=last,
+    )  # fmt: skip
+
+
+def oldest_failed(connection: apsw.Connection) -> Letter | None:
+    """Return the dead letter that has waited longest."""
+    sql = f"SELECT {rows.ALL} FROM letters WHERE status = 'failed' ORDER BY failed_us, seq LIMIT 1"  # noqa: S608 - ours
+    row = connection.execute(sql).fetchone()
+    return None if row is None else rows.letter_of(connection, row)

@@ -1,0 +1,106 @@
+"""
+Letters in.
+
+Owns admission: duplicates, full queues, unknown dependencies, and the insert itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from redrive.core.letter import Status
+from redrive.core.moves import Move
+from redrive.errors import LetterNotFound, QueueFull
+from redrive.stores.contract import Receipt
+from redrive.stores.sqlite import failing, lanes, rows
+from redrive.stores.sqlite.turn import Trait
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.core.letter import Draft, Failure
+    from redrive.stores.sqlite.turn import Turn
+
+_INSERT = f"""
+INSERT INTO letters (seq, {rows.HOT}, status, token, held, lane, extras, why)
+VALUES ({', '.join('?' * 28)}) ON CONFLICT DO NOTHING
+"""  # noqa: S608 - our own column names
+
+
+def put(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Keep *drafts*; duplicates are answered with the id that is kept."""
+    _refuse_unknown(turn, drafts)
+    _refuse_overflow(turn, drafts)
+    turn.rang = True
+    token = turn.next_token()
+    return [_keep(turn, draft, token) for draft in drafts]
+
+
+def _refuse_unknown(turn: Turn, drafts: Sequence[Draft]) -> None:
+    arriving: set[str] = set()
+    for draft in drafts:
+        for letter_id in draft.after:
+            if letter_id not in arriving and not _find(turn, letter_id):
+                raise LetterNotFound(letter_id)
+        arriving.add(draft.id)
+
+
+def _find(turn: Turn, letter_id: str) -> tuple[int, str] | None:
+    return turn.sql("SELECT seq, status FROM letters WHERE id = ?", (letter_id,)).fetchone()  # type: ignore[no-any-return]
+
+
+def _needed(turn: Turn, draft: Draft) -> list[int]:
+    """Return the places of the letters that *draft* must wait for."""
+    found = (_find(turn, letter_id) for letter_id in dict.fromkeys(draft.after))
+    return [row[0] for row in found if row is not None and row[1] != Status.DELIVERED]
+
+
+def _refuse_overflow(turn: Turn, drafts: Sequence[Draft]) -> None:
+    limited = [draft for draft in drafts if turn.queue(draft.queue).max_size is not None and draft.failure is None]
+    for queue, arriving in Counter(draft.queue for draft in limited if _kept_id(turn, draft) is None).items():
+        most = turn.queue(queue).max_size or 0
+        if turn.counted(queue, Status.PENDING, Status.IN_FLIGHT) + arriving > most:
+            raise QueueFull(queue, most)
+
+
+def _kept_id(turn: Turn, draft: Draft) -> str | None:
+    sql = "SELECT id FROM letters WHERE id = ? UNION ALL SELECT id FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
+    row = turn.sql(sql, (draft.id, draft.queue, draft.kind, draft.idempotency_key)).fetchone()
+    return None if row is None else row[0]
+
+
+def _keep(turn: Turn, draft: Draft, token: int) -> Receipt:
+    lane = lanes.UNORDERED if draft.failure else lanes.place(turn, draft.queue, draft.key)
+    on_seqs = _needed(turn, draft) if draft.after else []
+    seq = turn.next_seq()
+    held = len(on_seqs) + (lane == lanes.BEHIND)
+    turn.sql(_INSERT, _values(turn, draft, seq, token, held, lane))
+    if not turn.connection.changes():
+        return Receipt(_kept_id(turn, draft) or draft.id, duplicate=True)
+    if len(draft.payload) > rows.LARGE:
+        turn.sql("INSERT INTO bodies VALUES (?, ?)", (seq, draft.payload))
+    if on_seqs:
+        lanes.wait_for(turn, seq, on_seqs)
+    turn.tally(Trait(draft.queue, draft.kind, "enqueued"), 1)
+    turn.tally(Trait(draft.queue, draft.kind, "pending"), 1)
+    if draft.failure is not None:
+        _collect(turn, draft, draft.failure, seq, token)
+    return Receipt(draft.id)
+
+
+def _collect(turn: Turn, draft: Draft, failure: Failure, seq: int, token: int) -> None:
+    """Somebody else's dead letter: it failed before it came here."""
+    row = failing.Standing(seq, draft.queue, draft.kind, draft.key, 0, None, None, lanes.UNORDERED, "pending")
+    failing.fail(turn, row, Move(Status.FAILED, "collected", failure=failure), token)
+
+
+def _values(turn: Turn, draft: Draft, seq: int, token: int, held: int, lane: int) -> tuple[object, ...]:
+    now = turn.now_us
+    due = now + round(draft.delay * 1e6) if draft.due_us is None else draft.due_us
+    payload = draft.payload if len(draft.payload) <= rows.LARGE else None
+    return (
+        seq, draft.id, draft.queue, draft.kind, payload, draft.content_type, draft.key, draft.idempotency_key,
+        int(draft.priority), due, 0, 0, draft.policy, draft.generation, draft.origin, draft.handler, draft.tenant,
+        0, now, now, now, 1, "pending", token, held, lane, rows.extras_of(draft), "enqueued",
+    )  # fmt: skip

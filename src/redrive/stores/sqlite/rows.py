@@ -1,0 +1,120 @@
+"""
+Rows and letters: which columns make a Letter, and back.
+
+Owns the order of columns. Knows no statement's purpose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
+from redrive.stores.contract import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import apsw
+
+    from redrive.core.letter import Draft
+
+LARGE = 4_096  # a larger payload lives in `bodies`, so that a move does not rewrite it
+
+# What a claim reads: the leading fields of Letter, in their order.
+HOT = (
+    "id, queue, kind, payload, content_type, key, idempotency_key, priority, due_us, attempts, losses, policy, "
+    "generation, origin, handler, tenant, cycles, cycle_us, created_us, updated_us, payload_version"
+)
+COLD = (
+    "status, token, worker, category, error_type, last_error, fingerprint, why, first_failed_us, failed_us, "
+    "applied_policy, release, held"
+)
+ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
+_COLUMNS = len(HOT.split(", ")) + len(COLD.split(", "))
+_STATUS = 1 + len(HOT.split(", "))
+_PAYLOAD, _PRIORITY, _CYCLES = 4, 8, 17
+
+PRIORITIES = tuple(Priority)
+
+
+class Extras(msgspec.Struct, omit_defaults=True):
+    """What few letters have, in one column."""
+
+    headers: tuple[tuple[str, bytes], ...] = ()
+    metadata: dict[str, Any] = {}
+    after: tuple[str, ...] = ()
+
+
+_extras = msgspec.json.Decoder(Extras)
+_tries = msgspec.json.Decoder(tuple[Try, ...])
+_history = msgspec.json.Decoder(tuple[FailureCycle, ...])
+encode = msgspec.json.Encoder().encode
+NOTHING = Extras()
+
+
+def extras_of(draft: Draft) -> bytes | None:
+    """Return the extras column of a draft; None when it has none."""
+    if not (draft.headers or draft.metadata or draft.after):
+        return None
+    return encode(Extras(draft.headers, draft.metadata, draft.after))
+
+
+def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
+    """Build the whole letter from a row of ALL."""
+    values = list(row[1 : 1 + _COLUMNS])
+    values[_PAYLOAD - 1] = payload_of(connection, row)
+    values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
+    values[_STATUS - 1] = Status(row[_STATUS])
+    extras, tries, history = row[1 + _COLUMNS :]
+    found = _extras.decode(extras) if extras else NOTHING
+    return Letter(
+        *values,
+        headers=found.headers,
+        metadata=found.metadata,
+        after=found.after,
+        tries=tries_of(tries),
+        failure_history=history_of(history),
+    )
+
+
+def tries_of(column: bytes | None) -> tuple[Try, ...]:
+    """Decode the attempt log."""
+    return _tries.decode(column) if column else ()
+
+
+def history_of(column: bytes | None) -> tuple[FailureCycle, ...]:
+    """Decode the ended cycles."""
+    return _history.decode(column) if column else ()
+
+
+def payload_of(connection: apsw.Connection, row: tuple[Any, ...]) -> bytes:
+    """Return the payload of a row that begins with seq and HOT."""
+    kept = row[_PAYLOAD]
+    if kept is not None:
+        return kept  # type: ignore[no-any-return]
+    return connection.execute("SELECT body FROM bodies WHERE seq = ?", (row[0],)).fetchone()[0]  # type: ignore[no-any-return]
+
+
+def claims_of(
+    connection: apsw.Connection, rows: Iterable[tuple[Any, ...]], token: int, worker: str, now_us: int
+) -> list[Claim]:
+    """Build the claims of rows that are plain: seq, HOT, extras; attempts already counted."""
+    claims = []
+    for row in rows:
+        if row[_PAYLOAD] is None or row[-1] is not None or row[10] > 1 or row[_CYCLES]:
+            letter = _rich(connection, row, token, worker)
+        else:
+            letter = Letter(*row[1:8], PRIORITIES[row[8]], *row[9:-1], Status.IN_FLIGHT, token, worker)
+        claims.append(Claim(letter, row[0], (now_us - row[18]) / 1e6))
+    return claims
+
+
+def _rich(connection: apsw.Connection, row: tuple[Any, ...], token: int, worker: str) -> Letter:
+    """Build a letter that has a past, a large payload or extras."""
+    whole = connection.execute(f"SELECT {ALL} FROM letters WHERE seq = ?", (row[0],)).fetchone()  # noqa: S608 - ours
+    letter = letter_of(connection, whole)
+    return msgspec.structs.replace(
+        letter, attempts=row[10], updated_us=row[20], status=Status.IN_FLIGHT, token=token, worker=worker
+    )

@@ -1,0 +1,142 @@
+"""
+What all workers share beside letters: queues, workers, breakers, budgets, handled keys.
+
+Owns these small tables. How a breaker or a budget behaves is said in `core`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from redrive.core.breaker import Breaker, look, record, take_probes
+from redrive.core.budget import DEFAULT_BUDGET_RULES, Budget
+from redrive.core.budget import spend as spend_budget
+from redrive.core.plan import AuditEntry
+from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
+from redrive.stores.sqlite import lanes, rows
+from redrive.stores.sqlite.turn import QueueRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import apsw
+
+    from redrive.core.breaker import BreakerRules
+    from redrive.stores.sqlite.turn import Turn
+
+T = TypeVar("T")
+
+
+def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
+    """Make the queues' settings known; lines letters up when a queue begins to keep order."""
+    for spec in specs:
+        before = turn.queue(spec.name)
+        turn.sql(
+            "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_us) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordered = excluded.ordered, "
+            "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight",
+            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, spec.rate or 0.0, turn.now_us),
+        )
+        if bool(before.ordered) != spec.ordered:
+            (lanes.order if spec.ordered else lanes.disorder)(turn, spec.name)
+        turn.forget_queues()
+
+
+def queues(connection: apsw.Connection) -> list[QueueState]:
+    """Return every queue that was declared or has letters."""
+    names = ", ".join(QueueRow._fields)
+    declared = {row[0]: QueueRow(*row) for row in connection.execute(f"SELECT {names} FROM queues")}  # noqa: S608 - ours
+    used = {row[0] for row in connection.execute("SELECT DISTINCT queue FROM tallies")}
+    return [_state(declared.get(name) or QueueRow(name)) for name in sorted(used | declared.keys())]
+
+
+def _state(row: QueueRow) -> QueueState:
+    spec = QueueSpec(
+        name=row.name, ordered=bool(row.ordered), max_size=row.max_size, rate=row.rate, max_in_flight=row.max_in_flight
+    )
+    return QueueState(spec=spec, paused=bool(row.paused), paused_by=row.paused_by, reason=row.reason)
+
+
+def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
+    """Pause or resume, with an audit entry."""
+    turn.sql(
+        "INSERT INTO queues (name, paused, paused_by, reason) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+        "paused = excluded.paused, paused_by = excluded.paused_by, reason = excluded.reason",
+        (queue, paused, by if paused else "", reason if paused else ""),
+    )
+    turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
+    turn.forget_queues()
+    turn.rang = True
+
+
+_names = msgspec.json.Decoder(tuple[str, ...])
+
+
+def workers(connection: apsw.Connection, lease_now: int) -> list[WorkerBeat]:
+    """Return the workers seen lately."""
+    sql = "SELECT name, kinds, in_flight, seen_us, lease FROM workers ORDER BY name"
+    return [
+        WorkerBeat(name=name, kinds=_names.decode(kinds), in_flight=in_flight, seen_us=seen, alive=lease >= lease_now)
+        for name, kinds, in_flight, seen, lease in connection.execute(sql)
+    ]
+
+
+_breaker = msgspec.json.Decoder(Breaker)
+_budget = msgspec.json.Decoder(Budget)
+
+
+def breakers(connection: apsw.Connection) -> dict[str, Breaker]:
+    """Return every breaker as it was last written."""
+    found = connection.execute("SELECT name, value FROM shared_state WHERE room = 'breaker'")
+    return {name: _breaker.decode(value) for name, value in found}
+
+
+def _read(turn: Turn, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    row = turn.sql("SELECT value FROM shared_state WHERE room = ? AND name = ?", (room, name)).fetchone()
+    return None if row is None else decoder.decode(row[0])
+
+
+def _write(turn: Turn, room: str, name: str, value: object) -> None:
+    turn.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, rows.encode(value)))
+
+
+def report(turn: Turn, name: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
+    """Add outcomes to a breaker and return it."""
+    now = turn.now_us / 1e6
+    before = look(_read(turn, "breaker", name, _breaker) or Breaker(name, since=now), rules, now)
+    after = record(before, rules, successes, failures, now)
+    _write(turn, "breaker", name, after)
+    return after
+
+
+def probe(turn: Turn, name: str, rules: BreakerRules, limit: int) -> int:
+    """Return how many trial letters a breaker lets through."""
+    now = turn.now_us / 1e6
+    after, allowed = take_probes(_read(turn, "breaker", name, _breaker) or Breaker(name, since=now), rules, limit, now)
+    _write(turn, "breaker", name, after)
+    return allowed
+
+
+def spend(turn: Turn, queue: str, firsts: int, retries: int) -> float:
+    """Draw on a queue's retry budget."""
+    before = _read(turn, "budget", queue, _budget)
+    after, wait = spend_budget(before, DEFAULT_BUDGET_RULES, firsts, retries, turn.now_us / 1e6)
+    _write(turn, "budget", queue, after)
+    return wait
+
+
+def handled(turn: Turn, handler: str, key: str) -> bool:
+    """Note that *handler* handled *key*; False if that was noted before."""
+    turn.sql("INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)", (handler, key, turn.now_us))
+    return turn.connection.changes() == 1
+
+
+def audit(connection: apsw.Connection, limit: int) -> list[AuditEntry]:
+    """Return the newest audit entries."""
+    sql = "SELECT seq, at_us, by, verb, target, count, reason FROM audit ORDER BY seq DESC LIMIT ?"
+    return [
+        AuditEntry(seq=seq, at_us=at_us, by=by, verb=verb, target=target, count=count, reason=reason)
+        for seq, at_us, by, verb, target, count, reason in connection.execute(sql, (limit,))
+    ]

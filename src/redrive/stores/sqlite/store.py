@@ -1,0 +1,329 @@
+"""
+The embedded store's face: the contract, one call thick over writer and readers.
+
+Owns the threads and the file. Every rule of what a call does lives in the modules named
+after it: putting, claiming, settling, failing, acting, sharing, finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import apsw
+
+from redrive import failpoints
+from redrive.errors import StoreClosed
+from redrive.stores.clock import SystemClock
+from redrive.stores.contract import Exchanged, Features
+from redrive.stores.sqlite import acting, claiming, finding, putting, settling, sharing
+from redrive.stores.sqlite.file import File, explain_error, migrate
+from redrive.stores.sqlite.turn import BOOT_SHIFT
+from redrive.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.letter import Draft, Letter
+    from redrive.core.moves import Move
+    from redrive.core.plan import AuditEntry, Plan, Step
+    from redrive.core.query import Query
+    from redrive.stores.clock import StoreClock
+    from redrive.stores.contract import (
+        Backlog,
+        Claim,
+        Group,
+        Page,
+        QueueSpec,
+        QueueState,
+        Receipt,
+        Retention,
+        Tally,
+        Want,
+        WorkerBeat,
+    )
+    from redrive.stores.sqlite.turn import Turn
+
+T = TypeVar("T")
+
+LISTENING = 0.02  # seconds between two looks whether another process wrote
+
+
+class SqliteStore:
+    """Letters in one SQLite file; several processes may use it at once."""
+
+    features = Features(durable=True, shared=True)
+
+    def __init__(self, path: str | Path, *, clock: StoreClock | None = None, vfs: str | None = None) -> None:
+        self.path = str(path)
+        self._clock = clock or SystemClock()
+        self._file = File(path, vfs=vfs)
+        self._taker = claiming.Taker()
+        self._writer: Writer | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._connections = threading.local()
+        self._doorbell = Doorbell()
+        self._boot = 0
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def open(self) -> None:
+        """Open the file, make or update its schema, start the writer."""
+        if self._writer is None:
+            await asyncio.to_thread(self._open)
+
+    def _open(self) -> None:
+        try:
+            connection = self._file.writer()
+            migrate(connection, self.path)
+            self._boot = _boot_number(connection)
+            connection.close()
+            self._ear = self._file.reader()
+            self._writer = Writer(self._file, self._clock, self._boot, self._doorbell.ring)
+        except apsw.Error as error:
+            raise explain_error(error, self.path) from error
+        self._readers = ThreadPoolExecutor(2, "redrive-reader")
+
+    async def close(self) -> None:
+        """Finish what was accepted, then close."""
+        writer, self._writer = self._writer, None
+        readers, self._readers = self._readers, None
+        if writer is not None and readers is not None:
+            await asyncio.to_thread(readers.shutdown)
+            await writer.close()
+            self._ear.close()
+
+    async def _write(self, function: Callable[..., T], *arguments: Any, urgent: bool = False) -> T:
+        if self._writer is None:
+            raise StoreClosed(_not_open(self.path))
+        return await self._writer.submit(function, *arguments, urgent=urgent)  # type: ignore[no-any-return]
+
+    async def _read(self, function: Callable[..., T], *arguments: Any) -> T:
+        if self._readers is None:
+            raise StoreClosed(_not_open(self.path))
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_now, function, arguments)
+
+    def _read_now(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        """Run *function* in one read transaction, so that all it sees belongs together."""
+        try:
+            connection: apsw.Connection | None = getattr(self._connections, "reader", None)
+            if connection is None:
+                connection = self._connections.reader = self._file.reader()
+            with connection:
+                return function(connection, *arguments)
+        except apsw.Error as error:
+            raise explain_error(error, self.path) from error
+
+    def _lease_now(self) -> int:
+        return (self._boot << BOOT_SHIFT) + self._clock.lease_ms()
+
+    # ------------------------------------------------------------------ letters in, work
+
+    async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep *drafts*, all or none; durable once it returns."""
+        failpoints.hit("put.before")
+        receipts = await self._write(putting.put, drafts)
+        failpoints.hit("put.after")
+        return receipts
+
+    async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
+        """Claim due letters."""
+        return await self._write(self._taker.claim, wants, lease, worker)
+
+    async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
+        """Carry out each move whose claim still holds."""
+        failpoints.hit("settle.before")
+        return await self._write(settling.settle, settlements)
+
+    async def exchange(
+        self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
+    ) -> Exchanged:
+        """Settle and claim in one transaction."""
+        failpoints.hit("exchange.before")
+        exchanged = await self._write(self._exchange, settlements, wants, lease, worker)
+        failpoints.hit("exchange.after")
+        return exchanged
+
+    def _exchange(
+        self, turn: Turn, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], lease: float, worker: str
+    ) -> Exchanged:
+        accepted = settling.settle(turn, settlements) if settlements else ()
+        failpoints.hit("exchange.between")
+        return Exchanged(accepted, self._taker.claim(turn, wants, lease, worker))
+
+    async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
+        """Record a sign of life and renew *claims*, ahead of everything that waits."""
+        return await self._write(claiming.extend, beat, claims, lease, urgent=True)
+
+    async def expired(self, limit: int) -> list[Claim]:
+        """Return claims whose lease ended."""
+        return await self._read(claiming.expired, self._lease_now(), self._clock.wall_us(), limit)
+
+    async def backlog(self, wants: Sequence[Want]) -> Backlog:
+        """Return what is left of these queues and kinds."""
+        return await self._read(claiming.backlog, wants, self._clock.wall_us())
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
+        """Return early when letters may have become due through somebody's put or act."""
+        return await self._doorbell.wait(timeout, self._version)
+
+    def _version(self) -> int:
+        """Return a number that changes when another connection commits; costs microseconds."""
+        if self._writer is None:
+            raise StoreClosed(_not_open(self.path))
+        return int(self._ear.pragma("data_version"))
+
+    # ------------------------------------------------------------------ shared state
+
+    async def declare(self, specs: Sequence[QueueSpec]) -> None:
+        """Make the queues' settings known to everybody."""
+        await self._write(sharing.declare, specs)
+
+    async def queues(self) -> list[QueueState]:
+        """Return every queue that was declared or has letters."""
+        return await self._read(sharing.queues)
+
+    async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
+        """Pause or resume *queue*."""
+        await self._write(sharing.pause, queue, paused, by, reason)
+
+    async def workers(self) -> list[WorkerBeat]:
+        """Return the workers seen lately."""
+        return await self._read(sharing.workers, self._lease_now())
+
+    async def breakers(self) -> dict[str, Breaker]:
+        """Return every breaker."""
+        return await self._read(sharing.breakers)
+
+    async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
+        """Add outcomes to a breaker."""
+        return await self._write(sharing.report, name, rules, successes, failures)
+
+    async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
+        """Return how many trial letters a breaker lets through."""
+        return await self._write(sharing.probe, name, rules, limit)
+
+    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+        """Draw on a queue's retry budget."""
+        return await self._write(sharing.spend, queue, firsts, retries)
+
+    async def handled(self, handler: str, key: str) -> bool:
+        """Note that *handler* handled *key*."""
+        return await self._write(sharing.handled, handler, key)
+
+    # ------------------------------------------------------------------ the operator's side
+
+    async def get(self, letter_id: str) -> Letter | None:
+        """Return the letter, or None."""
+        return await self._read(finding.get, letter_id)
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page, newest first."""
+        return await self._read(finding.find, query, cursor, limit, self._clock.wall_us())
+
+    async def count(self, query: Query, *, at_most: int = 10_000) -> int:
+        """Count matching letters, but not beyond *at_most*."""
+        return await self._read(finding.count, query, at_most, self._clock.wall_us())
+
+    async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
+        """Group the failed letters that match."""
+        return await self._read(finding.groups, query, limit, self._clock.wall_us())
+
+    async def tallies(self) -> list[Tally]:
+        """Return the maintained counts."""
+        return await self._read(finding.tallies)
+
+    async def oldest_failed(self) -> Letter | None:
+        """Return the dead letter that has waited longest."""
+        return await self._read(finding.oldest_failed)
+
+    async def act(
+        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+    ) -> list[Letter]:
+        """Act on these letters, all or none."""
+        return await self._write(acting.act, verb, letter_ids, by, reason, generation)
+
+    async def start_plan(self, plan: Plan) -> Plan:
+        """Keep *plan*; its cut-off is now."""
+        return await self._write(acting.start_plan, plan)
+
+    async def step(self, plan_id: str, *, limit: int) -> Step:
+        """Act on the next page of a plan."""
+        failpoints.hit("step.before")
+        done = await self._write(acting.step, plan_id, limit)
+        failpoints.hit("step.after")
+        return done
+
+    async def plan(self, plan_id: str) -> Plan:
+        """Return a plan."""
+        return await self._read(lambda connection: acting.read_plan(connection.execute, plan_id))
+
+    async def edit(
+        self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
+    ) -> Letter:
+        """Replace a payload, compare-and-set on its version."""
+        return await self._write(acting.edit, letter_id, payload, content_type, version, by, reason)
+
+    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        """Return the newest audit entries."""
+        return await self._read(sharing.audit, limit)
+
+    async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
+        """Remove some letters past their retention."""
+        return await self._write(acting.retain, retention, limit)
+
+
+class Doorbell:
+    """Wakes those who wait for letters: rung in this process, or noticed from another's commits."""
+
+    def __init__(self) -> None:
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def ring(self) -> None:
+        """Wake everybody; may be called on any thread."""
+        for loop, event in tuple(self._waiting):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    async def wait(self, timeout: float, version: Callable[[], int]) -> bool:  # noqa: ASYNC109 - it is the operation
+        """Return True once rung or once *version* changes, False after *timeout* seconds."""
+        loop = asyncio.get_running_loop()
+        waiter = (loop, asyncio.Event())
+        self._waiting.add(waiter)
+        try:
+            return await self._listen(waiter[1], loop.time() + timeout, version)
+        finally:
+            self._waiting.discard(waiter)
+
+    async def _listen(self, event: asyncio.Event, end: float, version: Callable[[], int]) -> bool:
+        loop, before = asyncio.get_running_loop(), version()
+        while not event.is_set() and version() == before:
+            if loop.time() >= end:
+                return False
+            try:
+                await asyncio.wait_for(event.wait(), min(LISTENING, max(0.0, end - loop.time())))
+            except TimeoutError:
+                continue
+        return True
+
+
+def _boot_number(connection: apsw.Connection) -> int:
+    """Return this boot's number: leases of earlier boots compare as smaller, so they have ended."""
+    boot_id = _boot_id()
+    connection.execute("INSERT OR IGNORE INTO boots (boot_id) VALUES (?)", (boot_id,))
+    return int(connection.execute("SELECT number FROM boots WHERE boot_id = ?", (boot_id,)).fetchone()[0])
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "one"  # no way to tell boots apart: a lease may then outlast a reboot, by its own length at most
+
+
+def _not_open(path: str) -> str:
+    return f"the store on {path!r} is not open; call open() first, and nothing after close()"

@@ -1,0 +1,211 @@
+"""
+The one thread of this process that writes, and its group commit.
+
+Owns the write connection: whatever waits goes into one BEGIN IMMEDIATE … COMMIT, and
+callers hear of it after the commit. Signs of life go first, so that a flood of puts
+cannot cost a worker its leases. Knows no letters: operations are functions of a Turn.
+
+An operation must raise RedriveError before it writes, or not at all. Anything else that
+is raised rolls the whole transaction back, and its operations run again one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from redrive import failpoints
+from redrive.errors import RedriveError, StoreClosed
+from redrive.stores.sqlite.file import File, explain_error
+from redrive.stores.sqlite.turn import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from redrive.stores.clock import StoreClock
+
+MOST_OPERATIONS = 512
+CHECKPOINT_PAGES = 4_000  # 16 MB of WAL
+COURTESY = 0.0005  # seconds left to another process between two turns
+
+
+class Operation:
+    """One function of a Turn, and the future that waits for its result."""
+
+    __slots__ = ("arguments", "error", "function", "future", "loop", "result")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, turn: Turn) -> None:
+        """Carry it out; what it refuses is its result."""
+        self.error = None
+        try:
+            self.result = self.function(turn, *self.arguments)
+        except RedriveError as refusal:
+            self.error = refusal
+
+    def answer(self) -> None:
+        """Tell the caller, on the caller's loop."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class Writer:
+    """A thread that turns waiting operations into few transactions."""
+
+    def __init__(self, file: File, clock: StoreClock, boot: int, ring: Callable[[], None]) -> None:
+        self._file, self._clock, self._boot, self._ring = file, clock, boot, ring
+        self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
+        self._urgent: deque[Operation] = deque()
+        self._closing = False
+        self._pid = os.getpid()
+        self._wal_pages = 0
+        self._seen_version = 0
+        self._connection = self._connect()
+        self._thread = threading.Thread(target=self._work, name="redrive-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> asyncio.Future[Any]:
+        """Hand in an operation; the future is answered after the commit."""
+        if self._closing or self._pid != os.getpid():
+            raise StoreClosed(_closed(self._file.path))
+        operation = Operation(function, arguments)
+        if urgent:
+            self._urgent.append(operation)
+            self._waiting.put(None)
+        else:
+            self._waiting.put(operation)
+        return operation.future
+
+    async def close(self) -> None:
+        """Finish what was handed in, then stop."""
+        if not self._closing:
+            self._closing = True
+            self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    # ------------------------------------------------------------------ on the thread
+
+    def _connect(self) -> apsw.Connection:
+        connection = self._file.writer()
+        connection.set_wal_hook(self._note_pages)
+        return connection
+
+    def _note_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _work(self) -> None:
+        while True:
+            operations = self._gather()
+            if operations:
+                self._commit_all(operations)
+                _answer(operations)
+                self._afterwards()
+            elif self._closing:
+                break
+        with contextlib.suppress(apsw.Error):  # a last checkpoint is a courtesy to the next opener
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._connection.close()
+
+    def _gather(self) -> list[Operation]:
+        """Wait for an operation, then take all that wait, signs of life first."""
+        found = [self._waiting.get()]
+        with contextlib.suppress(Empty):
+            while len(found) < MOST_OPERATIONS:
+                found.append(self._waiting.get_nowait())
+        urgent = [self._urgent.popleft() for _ in range(len(self._urgent))]
+        return urgent + [operation for operation in found if operation is not None]
+
+    def _commit_all(self, operations: list[Operation]) -> None:
+        problem = self._commit(operations)
+        if problem is None:
+            return
+        if len(operations) > 1 and not isinstance(problem, apsw.Error):
+            for operation in operations:  # one of them is broken: the others must not suffer
+                self._commit_all([operation])
+            return
+        for operation in operations:
+            operation.error = explain_error(problem, self._file.path) if isinstance(problem, apsw.Error) else problem
+        self._recover(problem)
+
+    def _commit(self, operations: Iterable[Operation]) -> Exception | None:
+        """Run *operations* in one transaction; return what went wrong, with nothing written."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            turn = Turn(self._connection, self._clock, self._boot)
+            for operation in operations:
+                operation.run(turn)
+            turn.finish()
+            failpoints.hit("sqlite.before_commit")
+            self._connection.execute("COMMIT")
+            failpoints.hit("sqlite.after_commit")
+        except Exception as problem:  # noqa: BLE001 - whatever it was, the transaction must not stay open
+            self._roll_back()
+            return problem
+        if turn.rang:
+            self._ring()
+        return None
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            with contextlib.suppress(apsw.Error):  # SQLite may have rolled back by itself
+                self._connection.execute("ROLLBACK")
+
+    def _recover(self, problem: Exception) -> None:
+        """After an I/O error trust nothing that is cached: open the file anew."""
+        if isinstance(problem, (apsw.IOError, apsw.CorruptError)):
+            with contextlib.suppress(apsw.Error):
+                fresh = self._connect()
+                self._connection.close(force=True)
+                self._connection = fresh
+
+    def _afterwards(self) -> None:
+        """Between two turns: keep the WAL short, and let other processes write."""
+        with contextlib.suppress(apsw.Error):  # no room, or somebody reads: the next turn tries again
+            if self._wal_pages > CHECKPOINT_PAGES:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if self._others_wrote():
+                time.sleep(COURTESY)
+
+    def _others_wrote(self) -> bool:
+        version = int(self._connection.pragma("data_version"))
+        changed, self._seen_version = version != self._seen_version, version
+        return changed
+
+
+def _answer(operations: list[Operation]) -> None:
+    """Resolve all futures with one call per loop."""
+    loops: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
+    for operation in operations:
+        loops.setdefault(operation.loop, []).append(operation)
+    for loop, group in loops.items():
+        with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_answer_all, group)
+
+
+def _answer_all(operations: list[Operation]) -> None:
+    for operation in operations:
+        operation.answer()
+
+
+def _closed(path: str) -> str:
+    return f"the store on {path!r} was closed, or opened before a fork; open a store of this process's own"
