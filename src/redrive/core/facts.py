@@ -1,0 +1,256 @@
+"""
+What happened, said after it was stored.
+
+Owns the facts that signals turn into log lines, counters and alerts; each has a fixed
+name. Facts of many letters at once carry a count, because the engine works in batches.
+Knows no exporter, and carries no payload.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from redrive.core.letter import Category
+
+
+class Enqueued(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters were accepted."""
+
+    name: ClassVar[str] = "redrive.letters.enqueued"
+    queue: str
+    kind: str
+    count: int = 1
+    duplicates: int = 0  # of them, already kept
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters were handled."""
+
+    name: ClassVar[str] = "redrive.letters.delivered"
+    queue: str
+    kind: str
+    count: int = 1
+    seconds: float = 0.0  # spent in the handler, all of them together
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """A try failed; the letter waits for the next."""
+
+    name: ClassVar[str] = "redrive.letter.retried"
+    id: str
+    queue: str
+    kind: str
+    attempts: int
+    error_type: str
+    category: Category
+    rule: str
+    fingerprint: str
+    delay: float  # seconds
+    why: str
+
+
+class Died(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter became a dead letter and waits for an operator."""
+
+    name: ClassVar[str] = "redrive.letter.died"
+    id: str
+    queue: str
+    kind: str
+    attempts: int
+    error_type: str
+    category: Category
+    rule: str
+    fingerprint: str
+    why: str
+    handler: str = ""
+    origin: str = ""
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters went back with their attempt: a shutdown, an open breaker, a full engine."""
+
+    name: ClassVar[str] = "redrive.letters.released"
+    queue: str
+    kind: str
+    why: str
+    count: int = 1
+    delay: float = 0.0
+
+
+class ClaimLost(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker finished a letter it no longer held; its outcome was dropped."""
+
+    name: ClassVar[str] = "redrive.claim.lost"
+    id: str
+    queue: str
+    kind: str
+    worker: str = ""
+
+
+class Rescued(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter was taken back from a worker that died or fell silent."""
+
+    name: ClassVar[str] = "redrive.letter.rescued"
+    id: str
+    queue: str
+    kind: str
+    losses: int
+    why: str
+    worker: str = ""
+
+
+class BreakerOpened(msgspec.Struct, frozen=True, kw_only=True):
+    """A dependency failed too often and gets a rest."""
+
+    name: ClassVar[str] = "redrive.breaker.opened"
+    breaker: str
+    failures: int
+    successes: int
+    rest: float  # seconds
+
+
+class BreakerClosed(msgspec.Struct, frozen=True, kw_only=True):
+    """A dependency passed its probes."""
+
+    name: ClassVar[str] = "redrive.breaker.closed"
+    breaker: str
+
+
+class QueuePaused(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue gives no letters until it is resumed."""
+
+    name: ClassVar[str] = "redrive.queue.paused"
+    queue: str
+    by: str
+    reason: str = ""
+
+
+class QueueResumed(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue gives letters again."""
+
+    name: ClassVar[str] = "redrive.queue.resumed"
+    queue: str
+    by: str
+    reason: str = ""
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed letters were given another cycle."""
+
+    name: ClassVar[str] = "redrive.letters.replayed"
+    count: int
+    by: str
+    reason: str = ""
+    plan: str = ""
+
+
+class Archived(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters were set aside by an operator: archived or cancelled."""
+
+    name: ClassVar[str] = "redrive.letters.archived"
+    count: int
+    by: str
+    reason: str = ""
+    plan: str = ""
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """Archived letters were brought back."""
+
+    name: ClassVar[str] = "redrive.letters.restored"
+    count: int
+    by: str
+    reason: str = ""
+    plan: str = ""
+
+
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters were removed for good, by an operator or by retention."""
+
+    name: ClassVar[str] = "redrive.letters.purged"
+    count: int
+    by: str
+    reason: str = ""
+    plan: str = ""
+
+
+class Edited(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter's payload was replaced."""
+
+    name: ClassVar[str] = "redrive.letter.edited"
+    id: str
+    version: int
+    by: str
+    reason: str = ""
+
+
+class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker began to claim."""
+
+    name: ClassVar[str] = "redrive.worker.started"
+    worker: str
+    kinds: tuple[str, ...] = ()
+
+
+class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker settled or gave back what it held, and ended."""
+
+    name: ClassVar[str] = "redrive.worker.stopped"
+    worker: str
+    why: str = ""
+
+
+class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters wait for a handler that nobody has."""
+
+    name: ClassVar[str] = "redrive.letters.orphaned"
+    queue: str
+    kind: str
+    count: int = 1
+
+
+FACTS = (
+    Enqueued,
+    Delivered,
+    Retried,
+    Died,
+    Released,
+    ClaimLost,
+    Rescued,
+    BreakerOpened,
+    BreakerClosed,
+    QueuePaused,
+    QueueResumed,
+    Replayed,
+    Archived,
+    Restored,
+    Purged,
+    Edited,
+    WorkerStarted,
+    WorkerStopped,
+    Orphaned,
+)
+
+Fact = (
+    Enqueued
+    | Delivered
+    | Retried
+    | Died
+    | Released
+    | ClaimLost
+    | Rescued
+    | BreakerOpened
+    | BreakerClosed
+    | QueuePaused
+    | QueueResumed
+    | Replayed
+    | Archived
+    | Restored
+    | Purged
+    | Edited
+    | WorkerStarted
+    | WorkerStopped
+    | Orphaned
+)
