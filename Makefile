@@ -10,16 +10,16 @@ export NO_MKDOCS_2_WARNING := 1
 
 ifdef PYTHON
 PYTHONS := $(PYTHON)
-VENV ?= .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 BENCH_PYTHONS := $(PYTHON)
 else
 PYTHONS := python3 python3.13 python3.12 python3.11
-VENV ?= .venv
+VENV := .venv
 # Peers and we run on 3.12 where there is one.
 PYENV_ROOT ?= $(HOME)/.pyenv
 BENCH_PYTHONS := python3.12 $(wildcard $(PYENV_ROOT)/versions/3.12*/bin/python) $(PYTHONS)
 endif
-BENCH_VENV ?= .venv-bench
+BENCH_VENV := .venv-bench
 
 BIN := $(VENV)/bin
 TEST_EXTRAS := prometheus

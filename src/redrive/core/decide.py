@@ -97,9 +97,7 @@ def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
     return Move(Status.FAILED, "worker_crashed", counts=False, loss=True, failure=crashed, policy=policy.text)
 
 
-def _after_failure(
-    attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float, hold: float
-) -> Move:
+def _after_failure(attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float, hold: float) -> Move:
     if failure.terminal:
         return _give_up("terminal", failure, policy)
     if attempts >= policy.max_attempts:
