@@ -1,0 +1,183 @@
+"""
+What operators do to letters.
+
+Owns the verbs, for one letter, for some and for a plan's page, and edits and retention.
+Each act and its audit entry are one step; a refusal changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from redrive.core import query as queries
+from redrive.core.letter import Letter, Status
+from redrive.core.moves import VERBS, check_verb
+from redrive.core.plan import Plan, Step
+from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.stores.memory import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redrive.stores.contract import Retention
+    from redrive.stores.memory.ledger import Ledger
+    from redrive.stores.memory.shelf import Row
+
+EDITABLE = (Status.PENDING, Status.FAILED, Status.ARCHIVED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One verb, and who does it why."""
+
+    verb: str
+    by: str
+    reason: str
+    plan: str = ""
+    generation: int | None = None
+
+
+def act(ledger: Ledger, deed: Act, letter_ids: Sequence[str]) -> list[Letter]:
+    """Do it to these letters, all or none."""
+    rows = [_row(ledger, letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    for row in rows:
+        check_verb(deed.verb, row.letter.id, row.letter.status)
+    if not rows:
+        return []
+    ledger.audit(deed.by, deed.verb, " ".join(row.letter.id for row in rows), len(rows), deed.reason)
+    return _carry_out(ledger, deed, rows)
+
+
+def _row(ledger: Ledger, letter_id: str) -> Row:
+    row = ledger.shelf.row(letter_id)
+    if row is None:
+        raise LetterNotFound(letter_id)
+    return row
+
+
+def _carry_out(ledger: Ledger, deed: Act, rows: Sequence[Row]) -> list[Letter]:
+    token = ledger.next_token()
+    return [_do(ledger, deed, row, token) for row in rows]
+
+
+def _do(ledger: Ledger, deed: Act, row: Row, token: int) -> Letter:
+    if deed.verb == "purge":
+        ledger.shelf.remove(row)
+        return row.letter
+    letter = replace(_after(deed, row, ledger.now_us), token=token)
+    if letter.status is Status.ARCHIVED:
+        row.archived_from = row.letter.status
+    ledger.shelf.change(row, letter)
+    return letter
+
+
+def _after(deed: Act, row: Row, now: int) -> Letter:
+    match deed.verb:
+        case "replay":
+            return changes.replayed(
+                row.letter, now, by=deed.by, reason=deed.reason, plan=deed.plan, generation=deed.generation
+            )
+        case "restore":
+            return changes.restored(row.letter, row.archived_from, now)
+        case _:
+            return changes.shelved(row.letter, now)
+
+
+def start_plan(ledger: Ledger, plan: Plan) -> Plan:
+    """Keep *plan*, cut off at this moment."""
+    kept = replace(plan, cutoff=ledger.token, cursor=0, acted=0, skipped=0, done=False, created_us=ledger.now_us)
+    ledger.plans[plan.id] = kept
+    return kept
+
+
+def plan_of(ledger: Ledger, plan_id: str) -> Plan:
+    """Return a plan; raise PlanNotFound."""
+    if plan_id not in ledger.plans:
+        raise PlanNotFound(plan_id)
+    return ledger.plans[plan_id]
+
+
+def step(ledger: Ledger, plan_id: str, limit: int) -> Step:
+    """Act on the plan's next *limit* letters; those whose status forbids it are skipped."""
+    plan = plan_of(ledger, plan_id)
+    if plan.done:
+        return Step(plan=plan, acted=(), skipped=0)
+    page, rest = _page(ledger, plan, limit)
+    fit = [row for row in page if row.letter.status is VERBS[plan.verb]]
+    deed = Act(verb=plan.verb, by=plan.by, reason=plan.reason, plan=plan.id, generation=plan.generation)
+    acted = tuple(letter.id for letter in _carry_out(ledger, deed, fit))
+    skipped = len(page) - len(fit)
+    if page:
+        ledger.audit(plan.by, plan.verb, f"{plan.id} {plan.query}", len(acted), plan.reason)
+    ledger.plans[plan.id] = moved_on = replace(
+        plan,
+        cursor=page[-1].seq if page else plan.cursor,
+        acted=plan.acted + len(acted),
+        skipped=plan.skipped + skipped,
+        done=not rest or plan.acted + len(acted) == plan.limit,
+    )
+    return Step(plan=moved_on, acted=acted, skipped=skipped)
+
+
+def _page(ledger: Ledger, plan: Plan, limit: int) -> tuple[list[Row], bool]:
+    """Return the next rows of the plan, and whether there may be more."""
+    size = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
+    rows = _in_plan(ledger, plan)
+    page = [row for _, row in zip(range(size), rows, strict=False)]
+    return page, next(rows, None) is not None
+
+
+def _in_plan(ledger: Ledger, plan: Plan) -> Iterator[Row]:
+    wanted, now = queries.parse(plan.query), ledger.now_us
+    for seq in sorted(seq for seq in ledger.shelf.rows if seq > plan.cursor):
+        row = ledger.shelf.rows[seq]
+        if row.letter.token <= plan.cutoff and wanted.matches(row.letter, now):
+            yield row
+
+
+def edit(
+    ledger: Ledger, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
+) -> Letter:
+    """Replace a payload if nobody did so since *version*."""
+    row = _row(ledger, letter_id)
+    _refuse_edit(row.letter, version)
+    letter = replace(changes.edited(row.letter, payload, content_type, ledger.now_us), token=ledger.next_token())
+    ledger.shelf.change(row, letter)
+    ledger.audit(by, "edit", letter_id, 1, reason)
+    return letter
+
+
+def _refuse_edit(letter: Letter, version: int) -> None:
+    if letter.status not in EDITABLE:
+        raise MoveRefused(
+            f"cannot edit letter {letter.id!r}: it is {letter.status}, and only a letter that is pending, failed "
+            "or archived can be edited"
+        )
+    if letter.payload_version != version:
+        raise EditConflict(
+            f"cannot edit letter {letter.id!r}: its payload is at version {letter.payload_version} and the edit "
+            f"was made of version {version}; read it again and edit that"
+        )
+
+
+def retain(ledger: Ledger, retention: Retention, limit: int) -> int:
+    """Look at the next *limit* letters, round and round, and remove those past their time."""
+    seqs = sorted(seq for seq in ledger.shelf.rows if seq > ledger.broom)[:limit]
+    ledger.broom = seqs[-1] if len(seqs) == limit else 0
+    over = [row for row in map(ledger.shelf.rows.__getitem__, seqs) if _is_over(row.letter, retention, ledger.now_us)]
+    for row in over:
+        ledger.shelf.remove(row)
+    return len(over)
+
+
+def _is_over(letter: Letter, retention: Retention, now: int) -> bool:
+    keep: dict[Status, float | None] = {
+        Status.DELIVERED: retention.delivered,
+        Status.ARCHIVED: retention.archived,
+        Status.FAILED: retention.failed,
+    }
+    seconds = keep.get(letter.status)
+    return seconds is not None and now - letter.updated_us >= changes.span(seconds)

@@ -1,0 +1,86 @@
+"""
+Letters looked at.
+
+Owns finding, counting and grouping. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.memory import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redrive.core.letter import Letter
+    from redrive.core.query import Query
+    from redrive.stores.memory.ledger import Ledger
+    from redrive.stores.memory.shelf import Row
+
+
+def shown(letter: Letter) -> Letter:
+    """Return *letter* for somebody outside, who may change its metadata without us noticing."""
+    return replace(letter, metadata=changes.copied(letter.metadata)) if letter.metadata else letter
+
+
+def find(ledger: Ledger, query: Query, cursor: str | None, limit: int) -> Page:
+    """Return a page of matching letters, newest first; the cursor is the last one's place."""
+    rows = list(islice(_matching(ledger, query, None if cursor is None else int(cursor)), limit + 1))
+    more = len(rows) > limit
+    return Page([shown(row.letter) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
+
+
+def count(ledger: Ledger, query: Query, at_most: int) -> int:
+    """Count matching letters up to *at_most*."""
+    return sum(1 for _ in islice(_matching(ledger, query, None), at_most))
+
+
+def groups(ledger: Ledger, query: Query, limit: int) -> list[Group]:
+    """Group the failed letters that match, biggest first."""
+    members: dict[str, list[Letter]] = {}
+    for row in _fitting(ledger, query, ledger.shelf.failed):
+        members.setdefault(row.letter.fingerprint or "", []).append(row.letter)
+    found = [_group(ledger, fingerprint, letters) for fingerprint, letters in members.items()]
+    return sorted(found, key=lambda group: (-group.count, group.fingerprint))[:limit]
+
+
+def _group(ledger: Ledger, fingerprint: str, letters: list[Letter]) -> Group:
+    seen = ledger.shelf.sightings[fingerprint]
+    return Group(
+        fingerprint=fingerprint,
+        error_type=seen.error_type,
+        title=seen.title,
+        count=len(letters),
+        kinds=tuple(sorted({letter.kind for letter in letters})),
+        categories=tuple(sorted({letter.category or "" for letter in letters})),
+        first_seen_us=seen.first_us,
+        last_seen_us=seen.last_us,
+    )
+
+
+def tallies(ledger: Ledger) -> list[Tally]:
+    """Return the maintained counts."""
+    return [Tally(**traits._asdict(), count=n) for traits, n in sorted(ledger.shelf.tallies.items())]
+
+
+def oldest_failed(ledger: Ledger) -> Letter | None:
+    """Return the dead letter that has waited longest."""
+    rows = ledger.shelf.failed.values()
+    oldest = min(rows, key=lambda row: (row.letter.failed_us or 0, row.seq), default=None)
+    return None if oldest is None else shown(oldest.letter)
+
+
+def _matching(ledger: Ledger, query: Query, before: int | None) -> Iterator[Row]:
+    rows = ledger.shelf.rows
+    places = sorted((seq for seq in rows if before is None or seq < before), reverse=True)
+    return _fitting(ledger, query, {seq: rows[seq] for seq in places})
+
+
+def _fitting(ledger: Ledger, query: Query, rows: dict[int, Row]) -> Iterator[Row]:
+    now = ledger.now_us
+    return (row for row in rows.values() if query.matches(row.letter, now))

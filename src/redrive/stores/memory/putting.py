@@ -1,0 +1,74 @@
+"""
+Letters in.
+
+Owns admission: duplicates, full queues and unknown dependencies are found before anything is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from redrive.errors import LetterNotFound, QueueFull
+from redrive.stores.contract import Receipt
+from redrive.stores.memory import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.core.letter import Draft
+    from redrive.stores.memory.ledger import Ledger
+
+_Names = dict[object, str]  # what a draft may be a duplicate by: the id that is kept
+
+
+def put(ledger: Ledger, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Keep *drafts*, all or none; duplicates are answered with the id that is kept."""
+    receipts, fresh = _sort_out(ledger, drafts)
+    _refuse_overflow(ledger, fresh)
+    letters = [changes.accepted(draft, ledger.now_us) for draft in fresh]
+    token = ledger.next_token()
+    for draft, letter in zip(fresh, letters, strict=True):
+        ledger.shelf.add(replace(letter, token=token), ordered=ledger.doors.of(draft.queue).spec.ordered)
+        if draft.failure is not None:
+            ledger.shelf.note_failure(draft.failure, letter.created_us)
+    return receipts
+
+
+def _sort_out(ledger: Ledger, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Draft]]:
+    """Return the answer to each draft, and the drafts to keep."""
+    arriving: _Names = {}
+    receipts, fresh = [], []
+    for draft in drafts:
+        kept = _kept_id(ledger, draft, arriving)
+        receipts.append(Receipt(kept or draft.id, duplicate=kept is not None))
+        if kept is None:
+            _refuse_unknown(ledger, draft, arriving)
+            arriving |= dict.fromkeys(_names(draft), draft.id)
+            fresh.append(draft)
+    return receipts, fresh
+
+
+def _kept_id(ledger: Ledger, draft: Draft, arriving: _Names) -> str | None:
+    kept = ledger.shelf.kept_id(draft.id, draft.queue, draft.kind, draft.idempotency_key)
+    return kept or next((arriving[name] for name in _names(draft) if name in arriving), None)
+
+
+def _names(draft: Draft) -> list[object]:
+    key = draft.idempotency_key
+    return [draft.id] if key is None else [draft.id, (draft.queue, draft.kind, key)]
+
+
+def _refuse_unknown(ledger: Ledger, draft: Draft, arriving: _Names) -> None:
+    for letter_id in draft.after:
+        if ledger.shelf.row(letter_id) is None and letter_id not in arriving:
+            raise LetterNotFound(letter_id)
+
+
+def _refuse_overflow(ledger: Ledger, fresh: Sequence[Draft]) -> None:
+    for queue, arriving in Counter(draft.queue for draft in fresh if draft.failure is None).items():
+        most = ledger.doors.of(queue).spec.max_size
+        if most is not None and ledger.shelf.live[queue] + arriving > most:
+            raise QueueFull(queue, most)

@@ -1,0 +1,254 @@
+"""
+Where the letters stand.
+
+Owns the rows of the memory store and everything that must follow when one changes: the
+lines that claims are taken from, the lanes of ordered queues, who waits for whom, the
+tallies and the groups. Every change of a letter goes through `add`, `change` or `remove`.
+Knows no clock and no lock, and not why a letter moves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from redrive.core.letter import Priority, Status
+from redrive.stores.contract import LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from redrive.core.letter import Failure, Letter
+
+
+_TITLE = 500  # characters of a message that stands in for a template
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One letter and what only the store knows of it."""
+
+    seq: int
+    letter: Letter
+    waits_for: set[str]  # ids of `after` that are not delivered yet
+    ordered: bool  # its queue keeps order per key, and it has a key
+    turn: bool = False  # ordered: the one of its key that may run, also while it is in flight or backs off
+    in_line: bool = False  # a claim may take it once it is due
+    lease_ms: int = 0  # when its claim ends, by the lease clock
+    archived_from: Status = Status.FAILED
+
+
+@dataclass(slots=True)
+class Sighting:
+    """What is remembered of a group, beyond the letters in it."""
+
+    error_type: str
+    title: str
+    first_us: int
+    last_us: int
+
+
+class Traits(NamedTuple):
+    """What a tally counts by."""
+
+    queue: str
+    kind: str
+    status: str
+    category: str = ""
+    policy: str = ""
+    error_type: str = ""
+    fingerprint: str = ""
+
+
+Line = list[tuple[int, int]]  # (due_us, seq), sorted: what is due is a prefix
+
+
+@dataclass(slots=True)
+class Shelf:
+    """All rows, and the indexes over them."""
+
+    rows: dict[int, Row] = field(default_factory=dict)  # by seq, so in the order of arrival
+    seqs: dict[str, int] = field(default_factory=dict)  # by id
+    keys: dict[tuple[str, str, str], int] = field(default_factory=dict)  # by queue, kind, idempotency key
+    lines: defaultdict[tuple[str, str, Priority], Line] = field(default_factory=lambda: defaultdict(list))
+    in_flight: dict[int, Row] = field(default_factory=dict)
+    failed: dict[int, Row] = field(default_factory=dict)
+    lanes: defaultdict[tuple[str, str | None], dict[int, Row]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  # unfinished letters of ordered queues, by queue and key
+    dependents: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    tallies: Counter[Traits] = field(default_factory=Counter)
+    live: Counter[str] = field(default_factory=Counter)  # unfinished letters, by queue
+    flying: Counter[str] = field(default_factory=Counter)  # letters in flight, by queue
+    sightings: dict[str, Sighting] = field(default_factory=dict)  # by fingerprint
+    newest: int = 0
+
+    def row(self, letter_id: str) -> Row | None:
+        """Return the row of *letter_id*, or None."""
+        seq = self.seqs.get(letter_id)
+        return None if seq is None else self.rows[seq]
+
+    def kept_id(self, letter_id: str, queue: str, kind: str, idempotency_key: str | None) -> str | None:
+        """Return the id under which such a letter is already kept, or None."""
+        if letter_id in self.seqs:
+            return letter_id
+        if idempotency_key is None:
+            return None
+        seq = self.keys.get((queue, kind, idempotency_key))
+        return None if seq is None else self.rows[seq].letter.id
+
+    def delivered(self, letter_id: str) -> bool:
+        """Return whether *letter_id* needs no more waiting for."""
+        row = self.row(letter_id)
+        return row is not None and row.letter.status is Status.DELIVERED
+
+    def add(self, letter: Letter, *, ordered: bool) -> Row:
+        """Keep a new letter."""
+        self.newest += 1
+        waits_for = {other for other in letter.after if not self.delivered(other)}
+        row = Row(self.newest, letter, waits_for, ordered and letter.key is not None)
+        self.rows[row.seq], self.seqs[letter.id] = row, row.seq
+        if letter.idempotency_key is not None:
+            self.keys[letter.queue, letter.kind, letter.idempotency_key] = row.seq
+        for other in waits_for:
+            self.dependents[other].add(row.seq)
+        self.tallies[Traits(letter.queue, letter.kind, "enqueued")] += 1
+        self._enter(row)
+        self._stand(row)
+        return row
+
+    def change(self, row: Row, letter: Letter) -> None:
+        """Let *row* hold *letter* from now on."""
+        self._leave(row)
+        row.letter = letter
+        self._enter(row)
+        self._stand(row)
+        if letter.status is Status.DELIVERED:
+            self._free_dependents(letter.id)
+
+    def remove(self, row: Row) -> None:
+        """Forget *row*; letters that waited for it in vain go on waiting."""
+        letter = row.letter
+        self._leave(row)
+        del self.rows[row.seq], self.seqs[letter.id]
+        if letter.idempotency_key is not None:
+            del self.keys[letter.queue, letter.kind, letter.idempotency_key]
+        for other in row.waits_for:
+            self.dependents[other].discard(row.seq)
+        self.tallies[Traits(letter.queue, letter.kind, "purged")] += 1
+
+    def note_failure(self, failure: Failure, now: int) -> None:
+        """Remember that a letter of this group died at *now*."""
+        title = failure.template or failure.message[:_TITLE]
+        first = Sighting(failure.error_type, title, now, now)
+        self.sightings.setdefault(failure.fingerprint, first).last_us = now
+
+    def due(self, queue: str, kinds: Iterable[str], priority: Priority, now: int) -> Iterator[Row]:
+        """Yield the runnable letters due at *now*, oldest due first."""
+        heads = []
+        for kind in dict.fromkeys(kinds):
+            line = self.lines.get((queue, kind, priority), [])
+            heads.extend(line[: bisect_left(line, (now + 1, 0))])
+        for _, seq in sorted(heads):
+            yield self.rows[seq]
+
+    def order(self, queue: str, *, ordered: bool) -> None:
+        """Keep order per key in *queue* from now on, or no longer."""
+        rows = [row for row in self.rows.values() if row.letter.queue == queue]
+        for row in rows:
+            self._leave(row)
+            row.ordered, row.turn = ordered and row.letter.key is not None, False
+            self._enter(row)
+        for row in rows:
+            self._stand(row)
+
+    def _enter(self, row: Row) -> None:
+        letter = row.letter
+        self.tallies[traits(letter)] += 1
+        if letter.status is Status.FAILED:
+            self.failed[row.seq] = row
+        if letter.status is Status.IN_FLIGHT:
+            self.in_flight[row.seq] = row
+            self.flying[letter.queue] += 1
+        if letter.status in LIVE:
+            self.live[letter.queue] += 1
+        if letter.status in LIVE and row.ordered:
+            self.lanes[letter.queue, letter.key][row.seq] = row
+            row.turn = row.turn or letter.status is Status.IN_FLIGHT
+        else:
+            row.turn = False
+
+    def _leave(self, row: Row) -> None:
+        letter = row.letter
+        self._count_down(traits(letter))
+        self._leave_line(row)
+        if letter.status is Status.FAILED:
+            del self.failed[row.seq]
+        if letter.status is Status.IN_FLIGHT:
+            del self.in_flight[row.seq]
+            self.flying[letter.queue] -= 1
+        if letter.status in LIVE:
+            self.live[letter.queue] -= 1
+        if letter.status in LIVE and row.ordered:
+            del self.lanes[letter.queue, letter.key][row.seq]
+
+    def _stand(self, row: Row) -> None:
+        """Put whoever may run now, because of *row*'s last change, into line."""
+        if row.ordered:
+            self._advance(row.letter.queue, row.letter.key)
+        elif row.letter.status is Status.PENDING and not row.waits_for:
+            self._join_line(row)
+
+    def _advance(self, queue: str, key: str | None) -> None:
+        """Give the turn of a lane that has none to its first letter, unless that waits for others."""
+        lane = self.lanes[queue, key]
+        if not lane:
+            del self.lanes[queue, key]
+            return
+        first = next((row for row in lane.values() if row.turn), None) or lane[min(lane)]
+        if first.letter.status is Status.PENDING and not first.waits_for:
+            first.turn = True
+            self._join_line(first)
+
+    def _free_dependents(self, letter_id: str) -> None:
+        for seq in sorted(self.dependents.pop(letter_id, ())):
+            row = self.rows[seq]
+            row.waits_for.discard(letter_id)
+            self._stand(row)
+
+    def _join_line(self, row: Row) -> None:
+        if not row.in_line:
+            insort(self.lines[_line(row.letter)], (row.letter.due_us, row.seq))
+            row.in_line = True
+
+    def _leave_line(self, row: Row) -> None:
+        if row.in_line:
+            line = self.lines[_line(row.letter)]
+            del line[bisect_left(line, (row.letter.due_us, row.seq))]
+            row.in_line = False
+
+    def _count_down(self, counted: Traits) -> None:
+        self.tallies[counted] -= 1
+        if not self.tallies[counted]:
+            del self.tallies[counted]
+
+
+def traits(letter: Letter) -> Traits:
+    """Return what *letter* is counted under; only dead ones are told apart by their error."""
+    if letter.status is not Status.FAILED:
+        return Traits(letter.queue, letter.kind, str(letter.status))
+    return Traits(
+        letter.queue,
+        letter.kind,
+        str(letter.status),
+        letter.category or "",
+        letter.applied_policy or "",
+        letter.error_type or "",
+        letter.fingerprint or "",
+    )
+
+
+def _line(letter: Letter) -> tuple[str, str, Priority]:
+    return letter.queue, letter.kind, letter.priority

@@ -1,0 +1,265 @@
+"""
+The store that forgets: letters in this process's memory.
+
+Owns the contract's methods, one lock around each, so that several threads and event
+loops may share one store. What the methods do stands in the files beside this one.
+Knows no file and no network: what it holds dies with the process.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from redrive.core import breaker as breakers
+from redrive.core import budget as budgets
+from redrive.errors import StoreClosed
+from redrive.stores.clock import SystemClock
+from redrive.stores.contract import Exchanged, Features
+from redrive.stores.memory import acting, finding, putting, working
+from redrive.stores.memory.acting import Act
+from redrive.stores.memory.bell import Bell
+from redrive.stores.memory.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.letter import Draft, Letter
+    from redrive.core.moves import Move
+    from redrive.core.plan import AuditEntry, Plan, Step
+    from redrive.core.query import Query
+    from redrive.stores.clock import StoreClock
+    from redrive.stores.contract import (
+        Backlog,
+        Claim,
+        Group,
+        Page,
+        QueueSpec,
+        QueueState,
+        Receipt,
+        Retention,
+        Tally,
+        Want,
+        WorkerBeat,
+    )
+
+
+class MemoryStore:
+    """
+    Keeps letters in memory, with every promise of a store but durability.
+
+    For tests and demos: `features.durable` is False, and whoever opens it for real work is
+    to be told. Closing it keeps the letters, so a test may open it again.
+    """
+
+    features = Features(durable=False, shared=False)
+
+    def __init__(self, clock: StoreClock | None = None) -> None:
+        self._ledger = Ledger(clock or SystemClock())
+        self._lock = Lock()
+        self._bell = Bell()
+        self._closed = False
+
+    async def open(self) -> None:
+        """Make it ready, also after it was closed."""
+        self._closed = False
+
+    async def close(self) -> None:
+        """Refuse everything from now on."""
+        self._closed = True
+        self._bell.ring()
+
+    @contextmanager
+    def _turn(self, *, ring: bool = False) -> Iterator[Ledger]:
+        """Hold the ledger alone; *ring* afterwards if letters may have become due through it."""
+        with self._lock:
+            if self._closed:
+                raise StoreClosed("the memory store was closed; open it again before using it")
+            yield self._ledger
+        if ring:
+            self._bell.ring()
+
+    # ------------------------------------------------------------------ letters in
+
+    async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep *drafts*, all or none."""
+        with self._turn(ring=True) as ledger:
+            return putting.put(ledger, drafts)
+
+    # ------------------------------------------------------------------ work
+
+    async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
+        """Claim due letters, each for one caller only, oldest due first within a priority."""
+        with self._turn() as ledger:
+            return working.claim(ledger, wants, ledger.next_token(), lease=lease, worker=worker)
+
+    async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
+        """Carry out each move; False where the claim is no longer held."""
+        with self._turn(ring=True) as ledger:
+            return working.settle(ledger, settlements, ledger.next_token())
+
+    async def exchange(
+        self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
+    ) -> Exchanged:
+        """Settle and claim in one step."""
+        with self._turn() as ledger:
+            token = ledger.next_token()
+            accepted = working.settle(ledger, settlements, token)
+            return Exchanged(accepted, working.claim(ledger, wants, token, lease=lease, worker=worker))
+
+    async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
+        """Record the worker's sign of life, renew *claims*, and return those no longer held."""
+        with self._turn() as ledger:
+            return working.extend(ledger, beat, claims, lease)
+
+    async def expired(self, limit: int) -> list[Claim]:
+        """Return claims whose lease ended, oldest first."""
+        with self._turn() as ledger:
+            return working.expired(ledger, limit)
+
+    async def backlog(self, wants: Sequence[Want]) -> Backlog:
+        """Return what is left of these queues and kinds."""
+        with self._turn() as ledger:
+            return working.backlog(ledger, wants)
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
+        """Return early, with True, when letters may have become due through somebody's put or act."""
+        with self._turn():
+            pass
+        return await self._bell.wait(timeout)
+
+    # ------------------------------------------------------------------ shared state
+
+    async def declare(self, specs: Sequence[QueueSpec]) -> None:
+        """Make the queues' settings known; letters already there are lined up anew."""
+        with self._turn(ring=True) as ledger:
+            for spec in ledger.doors.declare(specs):
+                ledger.shelf.order(spec.name, ordered=spec.ordered)
+
+    async def queues(self) -> list[QueueState]:
+        """Return every queue that was declared or has letters, by name."""
+        with self._turn() as ledger:
+            return ledger.doors.states()
+
+    async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
+        """Pause or resume *queue*, with an audit entry."""
+        with self._turn(ring=True) as ledger:
+            ledger.doors.of(queue).shut(paused=paused, by=by, reason=reason)
+            ledger.audit(by, "pause" if paused else "resume", queue, 1, reason)
+
+    async def workers(self) -> list[WorkerBeat]:
+        """Return the workers seen lately, by name."""
+        with self._turn() as ledger:
+            return working.workers(ledger)
+
+    async def breakers(self) -> dict[str, Breaker]:
+        """Return every breaker as it stands now."""
+        with self._turn() as ledger:
+            now = ledger.now_ms / 1_000
+            return {name: breakers.look(breaker, rules, now) for name, (breaker, rules) in ledger.breakers.items()}
+
+    async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
+        """Add outcomes to the breaker *name* and return it."""
+        with self._turn() as ledger:
+            before = ledger.breaker(name)
+            after = breakers.record(before, rules, successes, failures, ledger.now_ms / 1_000)
+            ledger.breakers[name] = (after, rules)
+            return after
+
+    async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
+        """Return how many of *limit* trial letters the breaker *name* lets through now."""
+        with self._turn() as ledger:
+            after, allowed = breakers.take_probes(ledger.breaker(name), rules, limit, ledger.now_ms / 1_000)
+            ledger.breakers[name] = (after, rules)
+            return allowed
+
+    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+        """Add *firsts* to the retry budget of *queue*, take *retries*, return the least wait in seconds."""
+        with self._turn() as ledger:
+            before, now = ledger.budgets.get(queue), ledger.now_ms / 1_000
+            ledger.budgets[queue], wait = budgets.spend(before, budgets.DEFAULT_BUDGET_RULES, firsts, retries, now)
+            return wait
+
+    async def handled(self, handler: str, key: str) -> bool:
+        """Note that *handler* handled *key*; False if that was noted before."""
+        with self._turn() as ledger:
+            noted = (handler, key) in ledger.handled
+            ledger.handled.add((handler, key))
+            return not noted
+
+    # ------------------------------------------------------------------ the operator's side
+
+    async def get(self, letter_id: str) -> Letter | None:
+        """Return the letter, or None."""
+        with self._turn() as ledger:
+            row = ledger.shelf.row(letter_id)
+            return None if row is None else finding.shown(row.letter)
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of matching letters, newest first."""
+        with self._turn() as ledger:
+            return finding.find(ledger, query, cursor, limit)
+
+    async def count(self, query: Query, *, at_most: int = 10_000) -> int:
+        """Count matching letters, but not beyond *at_most*."""
+        with self._turn() as ledger:
+            return finding.count(ledger, query, at_most)
+
+    async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
+        """Group the failed letters that match, biggest group first."""
+        with self._turn() as ledger:
+            return finding.groups(ledger, query, limit)
+
+    async def tallies(self) -> list[Tally]:
+        """Return the maintained counts, all from one snapshot."""
+        with self._turn() as ledger:
+            return finding.tallies(ledger)
+
+    async def oldest_failed(self) -> Letter | None:
+        """Return the dead letter that has waited longest."""
+        with self._turn() as ledger:
+            return finding.oldest_failed(ledger)
+
+    async def act(
+        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+    ) -> list[Letter]:
+        """Replay, archive, cancel, restore or purge these letters, all or none, with an audit entry."""
+        with self._turn(ring=True) as ledger:
+            deed = Act(verb=verb, by=by, reason=reason, generation=generation)
+            return [finding.shown(letter) for letter in acting.act(ledger, deed, letter_ids)]
+
+    async def start_plan(self, plan: Plan) -> Plan:
+        """Keep *plan*; its cut-off becomes this moment."""
+        with self._turn() as ledger:
+            return acting.start_plan(ledger, plan)
+
+    async def step(self, plan_id: str, *, limit: int) -> Step:
+        """Act on the next *limit* letters of a plan."""
+        with self._turn(ring=True) as ledger:
+            return acting.step(ledger, plan_id, limit)
+
+    async def plan(self, plan_id: str) -> Plan:
+        """Return a plan; raise PlanNotFound."""
+        with self._turn() as ledger:
+            return acting.plan_of(ledger, plan_id)
+
+    async def edit(
+        self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
+    ) -> Letter:
+        """Replace the payload of a pending, failed or archived letter if its payload_version is *version*."""
+        with self._turn() as ledger:
+            return finding.shown(
+                acting.edit(ledger, letter_id, payload, content_type, version=version, by=by, reason=reason)
+            )
+
+    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        """Return the newest audit entries, newest first."""
+        with self._turn() as ledger:
+            return ledger.entries[::-1][:limit]
+
+    async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
+        """Look at some letters and remove those past their retention; return how many."""
+        with self._turn() as ledger:
+            return acting.retain(ledger, retention, limit)

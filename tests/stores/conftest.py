@@ -1,0 +1,59 @@
+"""One fixture, every store: a test that asks for `store` runs on all of them, and the books are checked after it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stores.samples import check_books
+
+from redrive.stores.clock import ManualClock
+from redrive.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from redrive.stores.contract import Store
+
+NAMES = ["memory", *(["sqlite"] if find_spec("redrive.stores.sqlite.store") else [])]
+
+
+def make_store(name: str, folder: Path, clock: ManualClock) -> Store:
+    """Return a store that is not open yet; the same *folder* gives the same letters again."""
+    if name == "memory":
+        return MemoryStore(clock)
+    from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only once it is asked for
+
+    return SqliteStore(folder / "redrive.db", clock=clock)
+
+
+@asynccontextmanager
+async def open_store(name: str, folder: Path, clock: ManualClock) -> AsyncIterator[Store]:
+    """Open a store, and close it whatever happens."""
+    store = make_store(name, folder, clock)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=NAMES)
+async def store(request, tmp_path, clock) -> AsyncIterator[Store]:
+    async with open_store(request.param, tmp_path, clock) as opened:
+        yield opened
+        await check_books(opened)
+
+
+@pytest.fixture(params=NAMES)
+def closed_store(request, tmp_path, clock) -> Store:
+    """A store that nobody opened yet."""
+    return make_store(request.param, tmp_path, clock)
