@@ -1,0 +1,83 @@
+"""
+Run a handler on a letter, once.
+
+Owns the line between their failure and ours: whatever a handler raises is an outcome, and
+nothing of ours stands inside the `try` but decoding the payload and the call itself.
+
+Also SystemExit and KeyboardInterrupt raised by a handler are its failure, and worth another
+try: a handler has no say in whether the worker stops. (The worker itself hears signals
+through the event loop, never through an exception in a handler.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from redrive.core.classify import classify
+from redrive.core.decide import SUCCEEDED, Failed
+from redrive.core.letter import Category, Failure
+
+if TYPE_CHECKING:
+    from redrive.core.decide import Outcome
+    from redrive.core.letter import Letter
+    from redrive.engine.handler import Handler
+
+
+class ResultRefused(Exception):
+    """The handler returned what its `succeeded=` refuses."""
+
+
+async def attempt(handler: Handler, letter: Letter) -> Outcome:
+    """Run an async handler; only our own cancellation passes through."""
+    try:
+        result = await handler.call(letter)
+        accepted = handler.succeeded is None or bool(handler.succeeded(result))
+    except (GeneratorExit, asyncio.CancelledError) as error:
+        if isinstance(error, GeneratorExit) or _is_cancelled():
+            raise
+        return Failed(failure_of(error, handler))
+    except BaseException as error:  # noqa: BLE001 - the broad except: handlers may raise anything
+        return Failed(failure_of(error, handler))
+    return SUCCEEDED if accepted else _refused(result, handler)
+
+
+def attempt_now(handler: Handler, letter: Letter) -> Outcome:
+    """Run a handler in this thread; an async one gets an event loop of its own."""
+    try:
+        result = handler.call(letter)
+        if asyncio.iscoroutine(result):
+            result = asyncio.run(result)
+        accepted = handler.succeeded is None or bool(handler.succeeded(result))
+    except BaseException as error:  # noqa: BLE001 - the broad except: handlers may raise anything
+        return Failed(failure_of(error, handler))
+    return SUCCEEDED if accepted else _refused(result, handler)
+
+
+def timed_out(handler: Handler) -> Failed:
+    """Return the outcome of a handler that took longer than it may."""
+    return Failed(failure_of(TimeoutError(f"timed out after {handler.timeout:g} s"), handler))
+
+
+def failure_of(error: BaseException, handler: Handler) -> Failure:
+    """Return *error* as data: described, judged by the handler's policy and rules, fingerprinted."""
+    try:
+        return classify(error, handler.policy, handler.rules)
+    except (MemoryError, RecursionError):  # no room left to look at it, but the letter still needs an outcome
+        return Failure(
+            error_type=type(error).__name__,
+            message="there was no memory left to describe it",
+            category=Category.RESOURCE,
+            rule="the default",
+        )
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled this task, as opposed to a handler that raises CancelledError by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _refused(result: object, handler: Handler) -> Failed:
+    refusal = ResultRefused(f"succeeded= refused the {type(result).__name__} that the handler returned")
+    return Failed(failure_of(refusal, handler))

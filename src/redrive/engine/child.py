@@ -1,0 +1,113 @@
+"""
+A child process of the process engine.
+
+Owns the loop of one child: read an order, run its letter, report. It finds handlers by
+name, keeps them, and judges failures itself, because exceptions cannot travel. It ends
+when its pipe does, and at once, in the middle of a letter, when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.classify import classify
+from redrive.core.decide import Failed
+from redrive.core.policy import DEFAULT_RETRY_POLICY
+from redrive.engine.attempt import attempt_now
+from redrive.engine.frames import HEAD, READY, Order, Recipe, Report, length, pack
+from redrive.engine.handler import Handler, build_handler
+from redrive.engine.naming import find
+from redrive.errors import HandlerError
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+
+_decode = msgspec.msgpack.Decoder(Order).decode
+_decode_recipe = msgspec.msgpack.Decoder(Recipe).decode
+
+
+def main(pipe: int, lifeline: int) -> None:
+    """Serve the parent at the other end of *pipe* until it closes it."""
+    for descriptor in (pipe, lifeline):
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - its only form
+    # The parent decides when to stop, also when a terminal or a supervisor signals the whole group.
+    # Not SIG_IGN: programs that handlers start would inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave_it_to_the_parent)
+    threading.Thread(target=_die_with, args=(lifeline,), name="redrive-lifeline", daemon=True).start()
+    with socket.socket(fileno=pipe) as end:
+        _serve(end)
+
+
+def _leave_it_to_the_parent(_number: int, _frame: object) -> None:
+    pass
+
+
+def _die_with(lifeline: int) -> None:
+    """Wait for the parent's end of the lifeline to close, then take what handlers started along."""
+    os.read(lifeline, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _serve(end: socket.socket) -> None:
+    handlers: dict[bytes, Handler] = {}
+    end.sendall(pack(Report(READY)))
+    while (frame := _read(end)) is not None:
+        order = _decode(frame)
+        end.sendall(pack(_carry_out(order, handlers, end)))
+
+
+def _carry_out(order: Order, handlers: dict[bytes, Handler], end: socket.socket) -> Report:
+    handler = handlers.get(order.recipe)
+    if handler is None:
+        built = _build(_decode_recipe(order.recipe))
+        if isinstance(built, Failed):
+            return Report(order.number, failure=built.failure)
+        handler = handlers[order.recipe] = built
+        end.sendall(pack(Report(order.number, begins=True)))
+    return _run(handler, order.number, order.letter)
+
+
+def _run(handler: Handler, number: int, letter: Letter) -> Report:
+    outcome = attempt_now(handler, letter)
+    return Report(number, failure=outcome.failure if isinstance(outcome, Failed) else None)
+
+
+def _read(end: socket.socket) -> bytearray | None:
+    head = _read_exactly(end, HEAD)
+    return None if head is None else _read_exactly(end, length(head))
+
+
+def _read_exactly(end: socket.socket, size: int) -> bytearray | None:
+    """Return *size* bytes, or None if the parent closed the pipe before."""
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        got = end.recv_into(view)
+        if not got:
+            return None
+        view = view[got:]
+    return data
+
+
+def _build(recipe: Recipe) -> Handler | Failed:
+    try:
+        return build_handler(
+            recipe.kind,
+            find(recipe.name),
+            engine="process",
+            succeeded=None if recipe.succeeded is None else find(recipe.succeeded),
+            terminal_errors=recipe.terminal_errors,
+            retryable_errors=recipe.retryable_errors,
+            rules=recipe.rules,
+        )
+    except BaseException as error:  # noqa: BLE001 - importing somebody's module runs somebody's code
+        trouble = HandlerError(f"a worker process cannot import the handler {recipe.name!r}; can you, in this folder?")
+        trouble.__cause__ = error
+        return Failed(classify(trouble, DEFAULT_RETRY_POLICY, recipe.rules))

@@ -1,0 +1,94 @@
+"""
+Time and chance.
+
+Owns the one clock and the one die of the engine, and the ids of new letters. Everybody
+else takes them as arguments. Knows nothing of due times and leases: those are the store's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the engine needs of time and chance; tests bring one that never waits."""
+
+    def monotonic(self) -> float:
+        """Return seconds that only ever grow; differences have a meaning, the number has none."""
+
+    def draw(self) -> float:
+        """Return a number in [0, 1): the only die."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Rest this task."""
+
+    def block(self, seconds: float) -> None:
+        """Rest this thread."""
+
+
+class SystemClock:
+    """The machine's clock and an honest die."""
+
+    def __init__(self) -> None:
+        self.monotonic = time.monotonic
+        self.draw = random.SystemRandom().random
+
+    async def sleep(self, seconds: float) -> None:
+        """Rest this task."""
+        await asyncio.sleep(seconds)
+
+    def block(self, seconds: float) -> None:
+        """Rest this thread."""
+        time.sleep(seconds)
+
+
+class _Ids:
+    """UUIDs of version 7 as text; those of one process grow. Randomness is read for many at once."""
+
+    def __init__(self) -> None:
+        self._millisecond = 0
+        self._head = ""
+        self._count = 0
+        self._tails: list[str] = []
+        # A fork must not hand out the tails that its parent will hand out too.
+        os.register_at_fork(after_in_child=self._tails.clear)
+
+    def next(self) -> str:
+        """Return a new id."""
+        millisecond = time.time_ns() // 1_000_000
+        if millisecond > self._millisecond:
+            self._turn(millisecond)
+        self._count = count = self._count + 1
+        if count >= len(_COUNTERS):
+            self._turn(self._millisecond + 1)  # borrowed from the future, so that ids keep growing
+            count = 0
+        return self._head + _COUNTERS[count] + self._tail()
+
+    def _tail(self) -> str:
+        try:
+            return self._tails.pop()
+        except IndexError:  # asked first, it could still be empty by then: another thread pops too
+            fresh = _tails(512)
+            self._tails.extend(fresh[1:])
+            return fresh[0]
+
+    def _turn(self, millisecond: int) -> None:
+        digits = f"{millisecond:012x}"
+        self._millisecond, self._head, self._count = millisecond, f"{digits[:8]}-{digits[8:]}-", 0
+
+
+_COUNTERS = [f"7{count:03x}-" for count in range(4096)]
+_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
+
+
+def _tails(count: int) -> list[str]:
+    fours, twelves = bytearray(os.urandom(2 * count)), os.urandom(6 * count)
+    fours[::2] = fours[::2].translate(_VARIANT)
+    return list(map("-".join, zip(fours.hex("-", 2).split("-"), twelves.hex("-", 6).split("-"), strict=True)))
+
+
+new_id = _Ids().next

@@ -1,0 +1,87 @@
+"""
+What the pipe between a worker and its child processes carries.
+
+Owns the frames: four bytes of length, then msgspec bytes; never pickle. Both ends read
+them here, neither trusts the other. Knows no process and no socket.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.classify import Rules
+from redrive.core.letter import Failure, Letter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LENGTH = struct.Struct(">I")
+HEAD = _LENGTH.size
+READY = 0  # the number of a child's first report: it can take letters
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Recipe(msgspec.Struct, frozen=True, array_like=True):
+    """How a child builds a handler: everything by name, nothing by value."""
+
+    kind: str
+    name: str
+    succeeded: str | None
+    terminal_errors: tuple[str, ...]
+    retryable_errors: tuple[str, ...]
+    rules: Rules
+
+
+class Order(msgspec.Struct, frozen=True, array_like=True):
+    """Run this letter. The recipe is bytes within bytes, so that a child reads each only once."""
+
+    number: int
+    recipe: bytes
+    letter: Letter
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """What became of an order: it begins only now (its handler had to be imported), or it has ended."""
+
+    number: int
+    begins: bool = False
+    failure: Failure | None = None
+
+
+class BadFrame(Exception):
+    """The other end sent what it never should."""
+
+
+def pack(content: Order | Report) -> bytes:
+    """Return *content* as one frame."""
+    body = _encode(content)
+    return _LENGTH.pack(len(body)) + body
+
+
+def length(head: bytes | bytearray) -> int:
+    """Return how many bytes follow *head*."""
+    size: int = _LENGTH.unpack(head)[0]
+    return size
+
+
+class Splitter:
+    """Cuts a stream of bytes into frames of at most *limit* bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the frames that *data* completes; raise BadFrame if one is too long."""
+        self._rest = self._rest + data if self._rest else data
+        while len(self._rest) >= HEAD:
+            end = HEAD + length(self._rest[:HEAD])
+            if end > self._limit:
+                raise BadFrame(f"a frame of {end} bytes, and {self._limit} are allowed")
+            if len(self._rest) < end:
+                return
+            frame, self._rest = self._rest[HEAD:end], self._rest[end:]
+            yield frame

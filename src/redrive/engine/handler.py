@@ -1,0 +1,136 @@
+"""
+What runs a letter.
+
+Owns the record of a handler: the function, how and where it runs, what its failures mean.
+Everything that can be wrong with one is said when it is built. Knows no store and no queue.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
+
+from redrive.core import classify
+from redrive.core.policy import DEFAULT_RETRY_POLICY
+from redrive.engine.arguments import bind
+from redrive.engine.naming import name_of, unfindable
+from redrive.errors import HandlerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redrive.core.classify import Rules
+    from redrive.core.policy import ErrorNames, RetryPolicy
+    from redrive.engine.arguments import Call
+
+EngineName = Literal["async", "thread", "process"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Handler:
+    """A function that handles the letters of one kind, and how to run it. Made by `build_handler`."""
+
+    kind: str
+    function: Callable[..., Any]
+    call: Call  # takes the letter, decodes what the function wants of it, and calls it
+    name: str  # "module:function"
+    wants_letter: bool
+    engine: EngineName
+    queue: str
+    policy: RetryPolicy
+    timeout: float | None  # seconds, from when it begins
+    concurrency: int | None  # letters at once in this process
+    breaker: str | None  # the dependency that it needs
+    succeeded: Callable[[Any], object] | None  # says whether what it returned is a success
+    rules: Rules
+
+
+class Options(TypedDict, total=False):
+    """What a handler may say of itself."""
+
+    queue: str
+    policy: RetryPolicy
+    timeout: float | None
+    concurrency: int | None
+    engine: EngineName | None
+    breaker: str | None
+    succeeded: Callable[[Any], object] | None
+    terminal_errors: ErrorNames
+    retryable_errors: ErrorNames
+    rules: Rules
+
+
+def build_handler(kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
+    """
+    Return the handler of *kind*; raise HandlerError with every problem at once.
+
+    A sync function runs in a thread and an async one on the event loop, unless *engine* says
+    otherwise. *terminal_errors* and *retryable_errors* are added to the policy's own.
+    """
+    engine = options.get("engine") or ("async" if _is_async(function) else "thread")
+    problems = list(_problems(function, engine, options))
+    try:
+        call, wants_letter = bind(function)
+    except HandlerError as error:
+        problems.append(str(error))
+    if problems:
+        raise HandlerError(f"cannot use {name_of(function)!r} as the handler of {kind!r}: " + "; ".join(problems))
+    return Handler(
+        kind=kind,
+        function=function,
+        call=call,
+        name=name_of(function),
+        wants_letter=wants_letter,
+        engine=engine,
+        queue=options.get("queue", "default"),
+        policy=_policy(options),
+        timeout=options.get("timeout"),
+        concurrency=options.get("concurrency"),
+        breaker=options.get("breaker"),
+        succeeded=options.get("succeeded"),
+        rules=options.get("rules", classify.HANDLER),
+    )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    # An object is as async as its __call__; inspect itself looks through functools.partial.
+    return inspect.iscoroutinefunction(function) or (
+        callable(function) and inspect.iscoroutinefunction(type(function).__call__)
+    )
+
+
+def _policy(options: Options) -> RetryPolicy:
+    policy = options.get("policy", DEFAULT_RETRY_POLICY)
+    terminal, retryable = options.get("terminal_errors", ()), options.get("retryable_errors", ())
+    if not (terminal or retryable):
+        return policy
+    return replace(
+        policy,
+        terminal_errors=(*policy.terminal_errors, *terminal),
+        retryable_errors=(*policy.retryable_errors, *retryable),
+    )
+
+
+def _problems(function: Callable[..., Any], engine: str, options: Options) -> Iterator[str]:
+    timeout, concurrency = options.get("timeout"), options.get("concurrency")
+    if timeout is not None and not (isfinite(timeout) and timeout > 0):
+        yield f"timeout is {timeout!r} and must be a number of seconds above 0, or None for no limit"
+    if concurrency is not None and concurrency < 1:
+        yield f"concurrency is {concurrency!r} and must be a whole number from 1 up, or None"
+    if engine not in get_args(EngineName):
+        yield f"engine is {engine!r} and must be async, thread or process"
+    if engine == "async" and not _is_async(function):
+        yield "it is not an async function, so it would block the event loop; leave engine away to run it in a thread"
+    if engine == "process":
+        yield from _process_problems(function, options.get("succeeded"))
+
+
+def _process_problems(function: Callable[..., Any], succeeded: Callable[[Any], object] | None) -> Iterator[str]:
+    for each in (function, succeeded):
+        if each is not None and (why := unfindable(each)):
+            yield (
+                f"engine='process' needs functions that another process can import, and {name_of(each)!r} is {why}; "
+                "define it at the top level of a module, or use engine='thread'"
+            )

@@ -1,0 +1,244 @@
+"""
+Run handlers in child processes.
+
+Owns a pool of children and the ledger of which letter runs in which: one at a time, so
+that a death is the outcome of exactly the letter that ran. Children are spawned when
+letters wait for one. A letter whose child dies is Lost; one that is out of time has failed
+and its child is killed. Siblings notice neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
+from redrive.engine.attempt import failure_of, timed_out
+from redrive.engine.frames import Recipe
+from redrive.engine.ledger import Ledger, Run
+from redrive.engine.naming import class_name, name_of
+from redrive.engine.worker_process import Child
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+    from redrive.core.policy import ErrorNames
+    from redrive.engine.execution import Done
+    from redrive.engine.frames import Report
+    from redrive.engine.handler import Handler
+
+_STOPPED = Interrupted("stopped")
+_START_LIMIT = 60.0  # seconds that a child has to start, and to import a handler
+_FEW_FAILURES = 3  # starts that fail in a row before waiting letters are told
+_FIRST_REST, _LONGEST_REST = 0.2, 30.0  # seconds between starts that fail
+_GOODBYE = 2.0  # seconds that an idle child has to end by itself
+_UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+
+
+class ProcessEngine:
+    """Runs letters in up to *size* child processes."""
+
+    exhausted = False
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._ledger: Ledger[Run] = Ledger()
+        self._waiting: deque[Run] = deque()
+        self._recipes: dict[Handler, bytes] = {}
+        self._children: set[Child] = set()  # alive and well, or starting
+        self._idle: list[Child] = []
+        self._dying: set[Child] = set()
+        self._all_buried = asyncio.Event()  # nothing is dying
+        self._failures = 0  # starts that failed in a row
+        self._rest: asyncio.TimerHandle | None = None
+        self._lifeline: tuple[int, int] | None = None  # children die when our end closes
+        self._closed = False
+
+    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
+        """Run *letter* in the next free child; see `Engine.start`."""
+        if self._closed:
+            done(ticket, _STOPPED)
+            return
+        run = Run(handler, letter, ticket, done)
+        self._ledger.open(run)
+        self._waiting.append(run)
+        self._hand_out()
+
+    async def close(self, grace: float) -> None:
+        """Wait up to *grace* seconds, then kill what is left; see `Engine.close`."""
+        self._closed = True
+        await self._ledger.drain(grace)
+        self.interrupt()
+        await self._bury_all()
+        self._cut_lifeline()
+
+    def interrupt(self) -> None:
+        """Kill every child that is not idle; idle ones may end by themselves."""
+        self._closed = True
+        self._waiting.clear()
+        idle = tuple(self._idle)
+        if self._rest is not None:
+            self._rest.cancel()
+        for child in tuple(self._children):
+            self._dismiss(child)
+            if child in idle:
+                child.retire()
+            else:
+                child.kill()
+        for run in self._ledger:
+            self._ledger.settle(run, _STOPPED)
+
+    # ------------------------------------------------------------------ handing out
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._idle:
+            self._give(self._idle.pop(), self._waiting.popleft())
+        starting = sum(not child.is_ready for child in self._children)
+        while len(self._waiting) > starting and len(self._children) < self._size and self._rest is None:
+            starting += self._spawn()
+
+    def _give(self, child: Child, run: Run) -> None:
+        recipe = self._recipe(run.handler)
+        try:
+            child.give(run, recipe)
+        except ConnectionError:  # it died idle; the letter has not run
+            self._waiting.appendleft(run)
+            self.broken(child)
+            return
+        except _UNSENDABLE as error:
+            self._idle.append(child)
+            self._ledger.settle(run, Failed(failure_of(error, run.handler)))
+            return
+        self._limit(child, run, 0.0 if recipe in child.recipes else _START_LIMIT)
+
+    def _limit(self, child: Child, run: Run, extra: float) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.handler.timeout is not None:
+            loop = asyncio.get_running_loop()
+            run.timer = loop.call_later(run.handler.timeout + extra, self._expire, child, run)
+
+    def _expire(self, child: Child, run: Run) -> None:
+        self._dismiss(child)
+        child.kill()
+        self._ledger.settle(run, timed_out(run.handler))
+        self._hand_out()
+
+    def _recipe(self, handler: Handler) -> bytes:
+        if handler not in self._recipes:
+            self._recipes[handler] = msgspec.msgpack.encode(_recipe_of(handler))
+        return self._recipes[handler]
+
+    # ------------------------------------------------------------------ what children say
+
+    def ready(self, child: Child) -> None:
+        """Take up a child that has started."""
+        self._failures = 0
+        self._idle.append(child)
+        self._hand_out()
+
+    def begins(self, child: Child) -> None:
+        """Count the time limit from here: the child had to import its handler first."""
+        if child.run is not None:
+            child.recipes.add(self._recipe(child.run.handler))
+            self._limit(child, child.run, 0.0)
+
+    def reported(self, child: Child, report: Report) -> None:
+        """Settle the letter that the child ran, and give it the next."""
+        run, child.run = child.run, None
+        if child in self._children:
+            self._idle.append(child)
+        if run is not None:
+            self._ledger.settle(run, SUCCEEDED if report.failure is None else Failed(report.failure))
+        self._hand_out()
+
+    def broken(self, child: Child) -> None:
+        """Give the child no more letters."""
+        self._dismiss(child)
+
+    def buried(self, child: Child) -> None:
+        """Settle the letter that died with its child; replace the child if letters wait."""
+        stillborn = child in self._children and not child.is_ready
+        self._dismiss(child)
+        self._dying.discard(child)
+        if not self._dying:
+            self._all_buried.set()
+        if child.run is not None:
+            self._ledger.settle(child.run, Lost(child.fate))
+        elif stillborn:
+            self._cannot_start(child.fate)
+        self._hand_out()
+
+    # ------------------------------------------------------------------ births and deaths
+
+    def _spawn(self) -> bool:
+        if self._lifeline is None:
+            self._lifeline = os.pipe()
+        try:
+            child = Child(self, self._lifeline[0], _START_LIMIT)
+        except OSError as error:
+            self._cannot_start(str(error))
+            return False
+        self._children.add(child)
+        return True
+
+    def _cannot_start(self, why: str) -> None:
+        """Rest before the next try, longer each time; letters do not wait for ever."""
+        self._failures += 1
+        rest = min(_FIRST_REST * 2.0 ** min(self._failures, 16), _LONGEST_REST)
+        if self._closed or self._rest is not None:
+            return
+        self._rest = asyncio.get_running_loop().call_later(rest, self._rested)
+        if self._failures >= _FEW_FAILURES:
+            outcome = Interrupted(f"no worker process can start: {why}", wait=rest)
+            waiting, self._waiting = self._waiting, deque()
+            for run in waiting:
+                self._ledger.settle(run, outcome)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._hand_out()
+
+    def _dismiss(self, child: Child) -> None:
+        """Take *child* out of service; it is in `_dying` until it is buried."""
+        if child in self._children:
+            self._children.discard(child)
+            self._dying.add(child)
+            self._all_buried.clear()
+        if child in self._idle:
+            self._idle.remove(child)
+
+    async def _bury_all(self) -> None:
+        for limit in (_GOODBYE, _GOODBYE):
+            if not self._dying:
+                return
+            try:
+                async with asyncio.timeout(limit):
+                    await self._all_buried.wait()
+            except TimeoutError:
+                for child in self._dying:
+                    child.kill()
+
+    def _cut_lifeline(self) -> None:
+        if self._lifeline is not None:
+            for end in self._lifeline:
+                os.close(end)
+            self._lifeline = None
+
+
+def _recipe_of(handler: Handler) -> Recipe:
+    return Recipe(
+        kind=handler.kind,
+        name=handler.name,
+        succeeded=None if handler.succeeded is None else name_of(handler.succeeded),
+        terminal_errors=_names(handler.policy.terminal_errors),
+        retryable_errors=_names(handler.policy.retryable_errors),
+        rules=handler.rules,
+    )
+
+
+def _names(errors: ErrorNames) -> tuple[str, ...]:
+    return tuple(each if isinstance(each, str) else class_name(each) for each in errors)

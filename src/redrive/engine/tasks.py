@@ -1,0 +1,122 @@
+"""
+Run async handlers on the event loop.
+
+Owns eager start, time limits and cancellation of tasks. A handler cannot tell that it was
+started eagerly: it has a task and a context of its own from its first line. A handler that
+blocks the loop cannot be stopped from here; a watchdog ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+from redrive.core.decide import SUCCEEDED, Failed, Interrupted
+from redrive.engine.attempt import attempt, failure_of, timed_out
+from redrive.engine.ledger import Ledger, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from redrive.core.decide import Outcome
+    from redrive.core.letter import Letter
+    from redrive.engine.execution import Done
+    from redrive.engine.handler import Handler
+
+_GRACE = 1.0  # seconds that a cancelled handler has to clean up
+_STOPPED = Interrupted("stopped")
+
+if sys.version_info >= (3, 12):
+
+    def _begin(coroutine: Coroutine[Any, Any, Outcome], loop: asyncio.AbstractEventLoop) -> asyncio.Task[Outcome]:
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+
+else:
+
+    def _begin(coroutine: Coroutine[Any, Any, Outcome], loop: asyncio.AbstractEventLoop) -> asyncio.Task[Outcome]:
+        return asyncio.Task(coroutine, loop=loop)
+
+
+class _TaskRun(Run):
+    __slots__ = ("task", "verdict")
+
+    def __init__(
+        self, handler: Handler, letter: Letter, ticket: object, done: Done, *, task: asyncio.Task[Outcome]
+    ) -> None:
+        super().__init__(handler, letter, ticket, done)
+        self.task = task
+        self.verdict: Failed | None = None  # why we cancelled it
+
+
+class TaskEngine:
+    """Runs each letter in a task of its own; one that never suspends costs no callback and no timer."""
+
+    exhausted = False
+
+    def __init__(self, *, cancel_grace: float = _GRACE) -> None:
+        self._cancel_grace = cancel_grace
+        self._ledger: Ledger[_TaskRun] = Ledger()
+        self._leftovers: set[asyncio.Task[Outcome]] = set()  # settled, but still unwinding
+        self._closed = False
+
+    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
+        """Run *letter*; see `Engine.start`."""
+        if self._closed:
+            done(ticket, _STOPPED)
+            return
+        loop = asyncio.get_running_loop()
+        task = _begin(attempt(handler, letter), loop)
+        if task.done():
+            done(ticket, _outcome(task, handler))
+        else:
+            self._watch(_TaskRun(handler, letter, ticket, done, task=task), loop)
+
+    async def close(self, grace: float) -> None:
+        """Wait up to *grace* seconds, then cancel what is left; see `Engine.close`."""
+        self._closed = True
+        await self._ledger.drain(grace)
+        self.interrupt()
+        if self._leftovers:
+            await asyncio.wait(self._leftovers, timeout=self._cancel_grace)
+
+    def interrupt(self) -> None:
+        """Cancel everything; its outcome is Interrupted at once."""
+        self._closed = True
+        for run in self._ledger:
+            self._abandon(run)
+            self._ledger.settle(run, _STOPPED)
+
+    def _watch(self, run: _TaskRun, loop: asyncio.AbstractEventLoop) -> None:
+        self._ledger.open(run)
+        run.task.add_done_callback(lambda _task: self._finished(run))
+        if run.handler.timeout is not None:
+            run.timer = loop.call_later(run.handler.timeout, self._expire, run, loop)
+
+    def _finished(self, run: _TaskRun) -> None:
+        outcome = _outcome(run.task, run.handler)
+        # What it finished in spite of its time limit is finished: trying again would do it twice.
+        self._ledger.settle(run, outcome if run.verdict is None or outcome is SUCCEEDED else run.verdict)
+
+    def _expire(self, run: _TaskRun, loop: asyncio.AbstractEventLoop) -> None:
+        if run.task.done():  # in this very round; its own outcome counts
+            return
+        run.verdict = timed_out(run.handler)
+        run.timer = loop.call_later(self._cancel_grace, self._give_up, run)
+        run.task.cancel("timed out")
+
+    def _give_up(self, run: _TaskRun) -> None:
+        """Settle a handler that swallowed its cancellation; whatever it still does is ignored."""
+        self._abandon(run)
+        self._ledger.settle(run, timed_out(run.handler))
+
+    def _abandon(self, run: _TaskRun) -> None:
+        self._leftovers.add(run.task)  # the loop keeps weak references only
+        run.task.add_done_callback(self._leftovers.discard)
+        run.task.cancel("stopped")
+
+
+def _outcome(task: asyncio.Task[Outcome], handler: Handler) -> Outcome:
+    if task.cancelled():  # not by us, or nobody would ask: it cancelled itself
+        return Failed(failure_of(asyncio.CancelledError("the handler cancelled its own task"), handler))
+    return task.result()

@@ -1,0 +1,173 @@
+"""
+One child process, seen from its parent.
+
+Owns the life of a child: spawned (never forked), ready, at most one letter at a time,
+dead for a reason that has a name. Knows nothing of the pool it belongs to, except whom
+to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from redrive.engine.frames import READY, Order, pack
+from redrive.engine.pipe import Pipe
+
+if TYPE_CHECKING:
+    from redrive.engine.frames import Report
+    from redrive.engine.ledger import Run
+
+# The child gets our path before it imports anything, so that every module is found as it is here.
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
+    "from redrive.engine.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+_LAST_WORDS = 0.5  # seconds between a child's death and the end of its pipe, if others hold that open
+
+
+class Pool(Protocol):
+    """Whom a child tells. Each call comes on the event loop's thread."""
+
+    def ready(self, child: Child) -> None:
+        """Hear that it can take letters."""
+
+    def begins(self, child: Child) -> None:
+        """Hear that its letter begins only now, because the handler had to be imported."""
+
+    def reported(self, child: Child, report: Report) -> None:
+        """Hear that its letter has ended; it can take the next."""
+
+    def broken(self, child: Child) -> None:
+        """Give it no other letter: it is dead or confused, and will be buried."""
+
+    def buried(self, child: Child) -> None:
+        """Hear that it is dead, and that everything it had to say was heard."""
+
+
+class Child:
+    """A process that runs one letter at a time."""
+
+    def __init__(self, pool: Pool, lifeline: int, start_limit: float) -> None:
+        """Spawn it; raise OSError if that cannot be done."""
+        self.run: Run | None = None
+        self.is_ready = False
+        self.recipes: set[bytes] = set()  # the handlers that it has imported
+        self._pool = pool
+        self._number = READY
+        self._fault = ""
+        self._heard_all = False
+        self._buried = False
+        self._loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = _spawn(theirs.fileno(), lifeline)
+            except OSError:
+                ours.close()
+                raise
+        self._pipe = Pipe(ours, self._hear, self._silence)
+        self._start_timer = self._loop.call_later(start_limit, self.kill, f"was not ready within {start_limit:g} s")
+        threading.Thread(target=self._wait, name="redrive-child", daemon=True).start()
+
+    @property
+    def fate(self) -> str:
+        """How it ended, in words."""
+        code = self._process.returncode
+        if self._fault:
+            return f"its process {self._fault}"
+        if code < 0:
+            return f"its process was killed by {_signal_name(-code)}"
+        return f"its process exited with code {code}"
+
+    def give(self, run: Run, recipe: bytes) -> None:
+        """Send it a letter; raise ConnectionError if it is dead, or what msgspec raises for what cannot be sent."""
+        self._pipe.send(pack(Order(self._number + 1, recipe, run.letter)))
+        self._number += 1
+        self.run = run
+
+    def retire(self) -> None:
+        """Let it end by itself: its pipe closes."""
+        self._pipe.close()
+        self._heard_all = True
+
+    def kill(self, fault: str = "") -> None:
+        """End it now, with everything that its handler started."""
+        self._fault = self._fault or fault
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    # ------------------------------------------------------------------ what it says
+
+    def _hear(self, report: Report) -> None:
+        if report.number != self._number or (self.run is None and self.is_ready):
+            self._pool.broken(self)
+            self.kill("sent a report that nobody asked for")
+        elif report.number == READY:
+            self.is_ready = True
+            self._start_timer.cancel()
+            self._pool.ready(self)
+        elif report.begins:
+            self._pool.begins(self)
+        else:
+            self._pool.reported(self, report)
+
+    def _silence(self, why: str) -> None:
+        self._heard_all = True
+        if self._process.returncode is not None:
+            self._bury()
+            return
+        if self.is_ready:
+            self._pool.broken(self)
+        if why:
+            self.kill(why)
+        else:  # it is on its way out, or has closed the pipe in its confusion
+            self._loop.call_later(_LAST_WORDS, self.kill, "closed its pipe")
+
+    # ------------------------------------------------------------------ how it ends
+
+    def _wait(self) -> None:
+        """Wait for its death, in a thread: the end of the pipe alone is no proof of it."""
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+            self._loop.call_soon_threadsafe(self._died)
+
+    def _died(self) -> None:
+        if self._heard_all:
+            self._bury()
+        else:  # a process that its handler started may hold the pipe open
+            self._loop.call_later(_LAST_WORDS, self._bury)
+
+    def _bury(self) -> None:
+        if not self._buried:
+            self._buried = True
+            self._start_timer.cancel()
+            self._pipe.close()
+            self._pool.buried(self)
+
+
+def _spawn(pipe: int, lifeline: int) -> subprocess.Popen[bytes]:
+    path = msgspec.json.encode([entry for entry in sys.path if isinstance(entry, str)]).decode()
+    return subprocess.Popen(  # noqa: S603 - our own interpreter with our own words
+        [sys.executable, "-c", _BOOT, str(pipe), str(lifeline), path],
+        stdin=subprocess.DEVNULL,
+        pass_fds=(pipe, lifeline),
+        process_group=0,  # so that killing it takes along what its handler started
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
