@@ -26,7 +26,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
     verb: str
     acted: int
-    skipped: int  # in the query, but moved before the plan reached them
+    skipped: int  # in the plan, but its status did not allow the verb any more
     done: bool
     plan: str | None
     query: str

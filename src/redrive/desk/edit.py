@@ -97,7 +97,7 @@ def payload_from(letter: Letter, sheet: Sheet) -> bytes:
     Raise PayloadError if the text is not what its form says.
     """
     if sheet.form is Form.TEXT:
-        return sheet.text.encode("utf-8")
+        return _without_added_newline(letter, sheet.text.encode("utf-8"))
     if sheet.form is Form.HEX:
         return _from_hex(letter.id, sheet.text)
     text = sheet.text.encode("utf-8", "surrogatepass")
@@ -149,6 +149,11 @@ def _plain_text(payload: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if all(char.isprintable() or char in "\n\t" for char in text) else None
+
+
+def _without_added_newline(letter: Letter, text: bytes) -> bytes:
+    """Undo what most editors do to a last line that has no end."""
+    return text if letter.payload.endswith(b"\n") else text.removesuffix(b"\n")
 
 
 def _hex(payload: bytes) -> str:

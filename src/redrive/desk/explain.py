@@ -171,7 +171,7 @@ def _story(letter: Letter, source: str, tries: Sequence[TryExplained]) -> list[s
     lines = [f"{letter.status} because: {letter.why or 'it was accepted and has not run yet'}", source]
     lines += [_line(one) for one in tries]
     if letter.losses:
-        lines.append(f"{letter.losses} times its worker was lost while running it")
+        lines.append(f"its worker was lost while running it, losses: {letter.losses}; those tries do not count")
     if letter.status is Status.PENDING and letter.waits_for:
         lines.append(f"waits for {letter.waits_for} other letters")
     if letter.cycles:

@@ -51,7 +51,7 @@ async def preview(store: Store, verb: str, query_text: str, *, at_most: int = 10
     kinds = Counter(letter.kind for letter in page.letters)
     return Preview(
         verb=verb,
-        query=parse(query_text).text,
+        query=narrowed.text,
         count=count,
         at_least=count >= at_most,
         kinds=dict(kinds.most_common()),
@@ -78,8 +78,8 @@ async def start(
     _check_limit(verb, limit)
     plan = Plan(
         id=str(uuid.uuid4()),
-        verb=_check_verb(verb),
-        query=require(parse(query_text)).text,
+        verb=verb,
+        query=_eligible(verb, query_text).text,
         by=by,
         reason=reason,
         cutoff=0,  # the store puts its own
@@ -118,8 +118,8 @@ async def carry_out(
 
 def _eligible(verb: str, query_text: str) -> Query:
     """Return what matches and may be acted on: each verb starts from one status."""
-    require(parse(query_text))
-    return parse(f"{query_text} status:{VERBS[_check_verb(verb)]}")
+    query, term = require(parse(query_text)), f"status:{VERBS[_check_verb(verb)]}"
+    return query if term in query.text.split() else parse(f"{query.text} {term}")
 
 
 def _check_verb(verb: str) -> str:

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from redrive.core.letter import BYTES, JSON, Letter
+from redrive.desk import inspect
+from redrive.desk.edit import Form, diff, edit, payload_from, sheet_for
+from redrive.desk.replay import replay
+from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PayloadError
+from redrive.stores.contract import Want
+
+
+async def test_only_the_edited_copy_is_ever_sent(store, mill):
+    letter_id = await mill.failed(payload=b'{"order":17}')
+
+    await edit(store, letter_id, b'{"order":18}', version=1, by="ana", reason="wrong order")
+    await replay(store, [letter_id], by="ana")
+
+    claims = await store.claim([Want("default", ("order.created",), 10)], lease=60, worker="w1")
+    assert [(claim.letter.id, claim.letter.payload) for claim in claims] == [(letter_id, b'{"order":18}')]
+
+
+async def test_a_second_edit_of_the_same_version_is_refused_with_a_reason(store, mill):
+    letter_id = await mill.failed()
+    await edit(store, letter_id, b'{"order":18}', version=1, by="ana")
+
+    with pytest.raises(EditConflict, match=r"read at version 1 and is now at version 2.*read it again"):
+        await edit(store, letter_id, b'{"order":19}', version=1, by="ben")
+
+    assert (await inspect.show(store, letter_id)).payload == b'{"order":18}'
+
+
+async def test_an_unchanged_payload_is_not_written(store, mill):
+    letter_id = await mill.failed()
+
+    with pytest.raises(MoveRefused, match="unchanged"):
+        await edit(store, letter_id, b'{"order":17}', version=1, by="ana")
+
+    assert (await inspect.show(store, letter_id)).payload_version == 1
+
+
+@pytest.mark.parametrize("payload", [b"{", b'"\xff"', b"[" * 100_000 + b"]" * 100_000])
+async def test_a_json_letter_stays_json(store, mill, payload):
+    letter_id = await mill.failed()
+
+    with pytest.raises(PayloadError, match="nothing was written"):
+        await edit(store, letter_id, payload, version=1, by="ana")
+
+    assert (await inspect.show(store, letter_id)).payload == b'{"order":17}'
+
+
+async def test_a_delivered_letter_cannot_be_edited(store, mill):
+    letter_id = await mill.delivered()
+
+    with pytest.raises(MoveRefused):
+        await edit(store, letter_id, b"1", version=1, by="ana")
+
+
+async def test_an_unknown_letter_cannot_be_edited(store):
+    with pytest.raises(LetterNotFound):
+        await edit(store, "nope", b"1", version=1, by="ana")
+
+
+async def test_an_edit_reports_its_diff_and_is_audited(store, mill):
+    letter_id = await mill.failed()
+
+    done = await edit(store, letter_id, b'{"order":18}', version=1, by="ana", reason="wrong order")
+
+    assert done.payload_version == 2
+    assert '-  "order": 17' in done.diff
+    assert '+  "order": 18' in done.diff
+    [entry, *_] = await store.audit()
+    assert (entry.verb, entry.by, entry.reason, entry.target) == ("edit", "ana", "wrong order", letter_id)
+
+
+@pytest.mark.parametrize(
+    ("payload", "content_type", "form"),
+    [
+        (b'{"a":1}', JSON, Form.JSON),
+        (b'{"a":', JSON, Form.HEX),
+        (b"plain text\nof two lines", BYTES, Form.TEXT),
+        (b"\x00\xff\x1b", BYTES, Form.HEX),
+        (b"\r\n", BYTES, Form.HEX),
+        (b"", BYTES, Form.TEXT),
+    ],
+)
+def test_what_an_editor_is_shown_comes_back_byte_by_byte(payload, content_type, form):
+    letter = Letter("1", "default", "k", payload, content_type=content_type)
+
+    sheet = sheet_for(letter)
+
+    assert sheet.form is form
+    assert payload_from(letter, sheet) == payload
+
+
+def test_a_newline_that_only_the_editor_added_is_not_part_of_the_payload():
+    letter = Letter("1", "default", "k", b"text", content_type=BYTES)
+    saved = msgspec.structs.replace(sheet_for(letter), text="text\n")
+
+    assert payload_from(letter, saved) == b"text"
+
+
+def test_json_that_only_changed_its_layout_counts_as_unchanged():
+    letter = Letter("1", "default", "k", b'{ "a": [1, 2] }')
+    saved = msgspec.structs.replace(sheet_for(letter), text='{"a":[1,2]}')
+
+    assert payload_from(letter, saved) == letter.payload
+
+
+def test_text_that_is_no_hex_is_refused():
+    letter = Letter("1", "default", "k", b"\x00", content_type=BYTES)
+    saved = msgspec.structs.replace(sheet_for(letter), text="zz")
+
+    with pytest.raises(PayloadError, match="pairs of hex digits"):
+        payload_from(letter, saved)
+
+
+def test_a_very_long_diff_is_cut_and_says_so():
+    before = Letter("1", "default", "k", msgspec.json.encode(list(range(5_000))))
+    after = msgspec.structs.replace(before, payload=msgspec.json.encode(list(range(5_000, 10_000))))
+
+    assert diff(before, after).endswith("more lines")

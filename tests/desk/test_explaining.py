@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from redrive.core.decide import Failed, Lost, decide
+from redrive.core.letter import Status
+from redrive.core.policy import RetryPolicy
+from redrive.desk import inspect
+from redrive.desk.explain import explain, what_if
+from redrive.desk.face import Desk
+from redrive.desk.replay import replay
+from redrive.stores.contract import Want
+from tests.desk.conftest import POLICY, failure
+
+
+async def run(mill, outcome, policy=POLICY, draw=0.5, **more):
+    """Run the letter once, as a worker would."""
+    [claim] = await mill.store.claim([Want("default", ("order.created",), 1)], lease=60, worker="w1")
+    move = decide(claim, outcome, policy, draw, age=claim.age, **more)
+    await mill.store.settle([(claim, move)])
+    mill.clock.advance(move.delay)
+    return move
+
+
+async def exhausted(mill, policy=POLICY):
+    letter_id = await mill.pending()
+    while (await run(mill, Failed(failure()), policy)).to is Status.PENDING:
+        pass
+    return await inspect.show(mill.store, letter_id)
+
+
+async def test_every_delay_is_shown_before_the_cap_after_it_and_as_it_was(mill):
+    told = explain(await exhausted(mill))
+
+    waits = [(one.attempt, one.wait, one.capped, one.delay) for one in told.tries]
+    assert waits == [(1, 10, 10, 10), (2, 20, 20, 20), (3, 40, 25, 25), (4, None, None, 0)]
+    assert (told.status, told.why, told.policy) == ("failed", "exhausted", POLICY.text)
+
+
+async def test_jitter_shows_as_the_draw_that_was_made(mill):
+    policy = RetryPolicy.exponential(first=10, cap=25, max_attempts=2, jitter="full")
+
+    [first, _] = explain(await exhausted(mill, policy)).tries
+
+    assert (first.wait, first.draw, first.delay) == (10, 0.5, 5)
+
+
+async def test_the_rule_that_judged_each_try_is_named(mill):
+    told = explain(await exhausted(mill))
+
+    assert {one.rule for one in told.tries} == {"unknown errors are transient"}
+    assert any("ValueError is transient by rule: unknown errors are transient" in line for line in told.story)
+
+
+async def test_a_retry_after_and_a_spent_budget_are_told_apart(mill):
+    letter_id = await mill.pending()
+    await run(mill, Failed(failure(retry_after=99.0)))
+    await run(mill, Failed(failure()), hold=70.0)
+
+    asked, held = explain(await inspect.show(mill.store, letter_id)).tries
+
+    assert (asked.delay, "Retry-After" in asked.note) == (99, True)
+    assert (held.delay, "budget" in held.note) == (70, True)
+
+
+async def test_a_lost_worker_does_not_count_against_the_letter(mill):
+    letter_id = await mill.pending()
+    await run(mill, Lost())
+
+    told = explain(await inspect.show(mill.store, letter_id))
+
+    assert (told.attempts, told.losses) == (0, 1)
+    assert any("worker was lost" in line for line in told.story)
+
+
+async def test_a_letter_that_never_ran_is_explained_too(mill):
+    letter_id = await mill.pending()
+
+    told = explain(await inspect.show(mill.store, letter_id))
+
+    assert (told.tries, told.policy_source) == ([], "no policy was asked yet")
+
+
+async def test_a_custom_policy_is_explained_as_far_as_it_can_be(mill):
+    policy = RetryPolicy.custom(lambda _: 3.0, max_attempts=2)
+
+    [first, _] = explain(await exhausted(mill, policy)).tries
+
+    assert (first.delay, first.wait, first.note) == (3, None, "the policy cannot be computed here")
+
+
+async def test_what_if_repeats_what_happened_when_the_policy_is_the_same(mill):
+    letter = await exhausted(mill)
+
+    answer = what_if(letter, POLICY)
+
+    assert [one.delay for one in answer.tries] == [one.delay for one in letter.tries]
+    assert answer.ends == "failed (exhausted) after 4 tries and 55 s of waiting"
+    assert not any(one.assumed for one in answer.tries)
+
+
+async def test_what_if_supposes_that_further_tries_fail_alike(mill):
+    letter = await exhausted(mill)
+
+    answer = what_if(letter, RetryPolicy.parse("exponential:first=1,max_attempts=8,jitter=full"))
+
+    assert len(answer.tries) == 8
+    assert [one.assumed for one in answer.tries] == [False] * 4 + [True] * 4
+    assert (answer.least, answer.most) == (0.0, pytest.approx(127.0))
+
+
+async def test_a_terminal_error_stays_terminal_whatever_the_policy(mill):
+    letter_id = await mill.pending()
+    await run(mill, Failed(failure(terminal=True)))
+
+    answer = what_if(await inspect.show(mill.store, letter_id), RetryPolicy.exponential(max_attempts=9))
+
+    assert [(one.to, one.why) for one in answer.tries] == [("failed", "terminal")]
+
+
+async def test_an_endless_policy_is_cut_and_says_so(mill):
+    letter = await exhausted(mill)
+
+    answer = what_if(letter, RetryPolicy.immediate(max_attempts=10**9))
+
+    assert (len(answer.tries), answer.more) == (100, True)
+
+
+async def test_a_replayed_letter_is_judged_by_its_last_cycle(mill):
+    letter = await exhausted(mill)
+    await replay(mill.store, [letter.id], by="ana")
+
+    answer = await Desk(mill.store).what_if(letter.id, "constant:delay=2,max_attempts=4")
+
+    assert [one.error_type for one in answer.tries] == ["ValueError"] * 4
+    assert answer.total == 6
+
+
+async def test_explanations_are_json(mill):
+    letter = await exhausted(mill)
+
+    told = msgspec.json.decode(msgspec.json.encode(explain(letter)))
+
+    assert list(told) == [
+        "id", "status", "why", "policy", "policy_source", "attempts", "losses", "cycles", "tries", "story",
+    ]  # fmt: skip
