@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.desk.conftest import failure
 
 from redrive.core.letter import Status
 from redrive.core.moves import Move
@@ -9,7 +10,6 @@ from redrive.desk.archive import archive, cancel, purge, restore
 from redrive.desk.audit import audit
 from redrive.desk.replay import replay
 from redrive.errors import LetterNotFound, MoveRefused, PlanNotFound, QueryError
-from tests.desk.conftest import failure
 
 
 async def status(store, letter_id):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.desk.conftest import POLICY, failure
 
 from redrive.core.decide import Failed, Lost, decide
 from redrive.core.letter import Status
@@ -11,7 +12,6 @@ from redrive.desk.explain import explain, what_if
 from redrive.desk.face import Desk
 from redrive.desk.replay import replay
 from redrive.stores.contract import Want
-from tests.desk.conftest import POLICY, failure
 
 
 async def run(mill, outcome, policy=POLICY, draw=0.5, **more):
