@@ -60,7 +60,9 @@ class Settings(BaseSettings):
     )
     concurrency: int = Field(10, ge=1, description="Letters that one process runs at once.", examples=[10])
     processes: int = Field(1, ge=1, description="Worker processes that `redrive worker` supervises.", examples=[4])
-    prefetch: int = Field(64, ge=0, description="Letters claimed ahead of those that run.", examples=[64])
+    prefetch: int = Field(
+        500, ge=0, description="The most letters claimed ahead; fewer unless they are done quickly.", examples=[64]
+    )
     lease_seconds: float = Field(60, gt=0, description="How long a claim lasts without a heartbeat.", examples=[60])
     sweep_seconds: float = Field(5, gt=0, description="How often lost claims are looked for.", examples=[5])
     poll_seconds: float = Field(
@@ -149,7 +151,9 @@ def load(config: str | Path | None = None, **arguments: object) -> Settings:
     """
     path, problems, found = _read_file(config)
     given = {name: value for name, value in arguments.items() if value is not None}
-    problems += _unknown_keys(found, path) + _unknown_variables(os.environ)
+    problems += _unknown_keys(given, "argument {}") + _unknown_keys(found, f"{{}} in {path}")
+    problems += _unknown_variables(os.environ)
+    given = {name: value for name, value in given.items() if name in Settings.model_fields}
     known = {key: value for key, value in found.items() if key in Settings.model_fields}
     try:
         settings = Settings(**given, _file=known)  # type: ignore[arg-type, call-arg]  # taken out again by the sources
@@ -185,13 +189,9 @@ def _read_file(config: str | Path | None) -> tuple[Path, list[str], dict[str, An
         return path, [f"cannot read settings from {str(path)!r}: it is not valid TOML: {error}"], {}
 
 
-def _unknown_keys(found: Mapping[str, Any], path: Path) -> list[str]:
+def _unknown_keys(found: Mapping[str, object], named: str) -> list[str]:
     known = list(Settings.model_fields)
-    return [
-        f"{key} in {path} is no setting{_suggestion(key, known, 0.6)}"
-        for key in found
-        if key not in Settings.model_fields
-    ]
+    return [f"{named.format(key)} is no setting{_suggestion(key, known, 0.6)}" for key in found if key not in known]
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -235,7 +235,7 @@ def _problem(detail: ErrorDetails, given: Mapping[str, object], path: Path) -> s
 def _name(field: str, given: Mapping[str, object], path: Path) -> str:
     """Return the setting as the user wrote it."""
     if field in given:
-        return f"--{field.replace('_', '-')}"
+        return f"argument {field}"
     variable = f"{PREFIX}{field}".upper()
     written = next((name for name in os.environ if name.upper() == variable), None)
     return written or f"{field} in {path}"

@@ -59,6 +59,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     frames: tuple[str, ...] = ()  # "module:function", outermost first
     fingerprint: str = ""
     template: str = ""  # the message with its changing parts replaced; a group's title
+    release: str | None = None  # the version of the code that failed
 
 
 class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -43,11 +43,13 @@ def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
     turn.sql(
         "UPDATE letters SET status = 'failed', token = ?, lease = NULL, worker = NULL, updated_us = ?, why = ?, "
         "attempts = attempts - ?, losses = losses + ?, category = ?, error_type = ?, last_error = ?, fingerprint = ?, "
-        "first_failed_us = coalesce(first_failed_us, ?), failed_us = ?, applied_policy = ?, tries = ?, lane = min(lane, 1) "
+        "first_failed_us = coalesce(first_failed_us, ?), failed_us = ?, applied_policy = ?, tries = ?, lane = min(lane, 1), "
+        "release = coalesce(?, release) "
         "WHERE seq = ?",
         (
             token, turn.now_us, move.why, not move.counts, move.loss, failure.category, failure.error_type,
-            failure.message, failure.fingerprint, turn.now_us, turn.now_us, move.policy, log(turn, row, move), row.seq,
+            failure.message, failure.fingerprint, turn.now_us, turn.now_us, move.policy, log(turn, row, move),
+            failure.release, row.seq,
         ),
     )  # fmt: skip
     turn.moved(Trait(row.queue, row.kind, row.status), trait_of(row.queue, row.kind, failure, move.policy))

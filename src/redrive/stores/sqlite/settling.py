@@ -40,7 +40,7 @@ UPDATE letters SET status = 'pending', token = ?, lease = NULL, worker = NULL, u
 """
 _RETRY = """
 UPDATE letters SET category = ?, error_type = ?, last_error = ?, fingerprint = ?, applied_policy = ?, tries = ?,
-       first_failed_us = coalesce(first_failed_us, ?) WHERE seq = ?
+       first_failed_us = coalesce(first_failed_us, ?), release = coalesce(?, release) WHERE seq = ?
 """
 
 
@@ -110,6 +110,7 @@ def _release(turn: Turn, row: failing.Standing, move: Move, token: int) -> None:
         log = failing.log(turn, row, move)
         turn.sql(
             _RETRY,
-            (failure.category, failure.error_type, failure.message, failure.fingerprint, move.policy, log, turn.now_us, row.seq),
+            (failure.category, failure.error_type, failure.message, failure.fingerprint, move.policy, log, turn.now_us,
+             failure.release, row.seq),
         )
     turn.moved(Trait(row.queue, row.kind, "in_flight"), Trait(row.queue, row.kind, "pending"))

@@ -1,0 +1,322 @@
+"""
+The face users hold.
+
+Owns handlers, queues and breakers as an application declares them, and turns calls into
+letters. Each method is a few steps over store, desk and worker; no rule lives here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import msgspec
+
+from redrive.core.breaker import BreakerRules
+from redrive.core.facts import Enqueued
+from redrive.core.letter import BYTES, JSON, Draft, Priority, micros
+from redrive.core.policy import RetryPolicy
+from redrive.desk.face import Desk
+from redrive.engine.clock import SystemClock, new_id
+from redrive.engine.handler import build_handler
+from redrive.engine.watchdog import Watchdog
+from redrive.errors import HandlerError, PayloadError, SettingsError
+from redrive.settings import load
+from redrive.signals.hub import Hub
+from redrive.signals.log import log_facts
+from redrive.stores.contract import QueueSpec
+from redrive.sync import Sync
+from redrive.wiring import build_worker, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+    from types import TracebackType
+
+    from redrive.core.facts import Fact
+    from redrive.engine.clock import Clock
+    from redrive.engine.handler import Handler, Options
+    from redrive.engine.worker import Worker
+    from redrive.stores.contract import Receipt, Store
+
+F = TypeVar("F", bound="Callable[..., Any]")
+TEXT = "text/plain; charset=utf-8"
+
+
+class Redrive:
+    """
+    Durable work with retries, dead letters and replay.
+
+    *url* is `sqlite:///file.db` or `memory://`; `REDRIVE_URL` or `redrive.toml` when not given.
+    Other keyword arguments are settings (see the reference) and win over both.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, store: Store | None = None, clock: Clock | None = None, **settings: object
+    ) -> None:
+        self.settings = load(url=url, **settings)
+        self.store: Store = store or open_store(self.settings.url)
+        self.clock: Clock = clock or SystemClock()
+        self.handlers: dict[str, Handler] = {}
+        self.hub = Hub()
+        self._queues: dict[str, QueueSpec] = {}
+        self._concurrency: dict[str, int] = {}
+        self._breakers: dict[str, BreakerRules] = {}
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self._worker: Worker | None = None
+        self._sync: Sync | None = None
+
+    # ------------------------------------------------------------------ declaring
+
+    def handler(self, kind: str, **options: Unpack[Options]) -> Callable[[F], F]:
+        """Register the decorated function as the handler of *kind*; see `Options` for what it may say."""
+
+        def register(function: F) -> F:
+            self.add_handler(kind, function, **options)
+            return function
+
+        return register
+
+    def add_handler(self, kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
+        """Register *function* as the handler of *kind*; raise HandlerError if that cannot be."""
+        if kind in self.handlers:
+            raise HandlerError(
+                f"cannot register a second handler for {kind!r}: {self.handlers[kind].name!r} has it; "
+                "give one of them another kind"
+            )
+        handler = build_handler(kind, function, **options)
+        self.handlers[kind] = handler
+        if handler.breaker is not None:
+            self._breakers.setdefault(handler.breaker, BreakerRules())
+        return handler
+
+    def queue(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        ordered: bool = False,
+        max_size: int | None = None,
+        rate: float | None = None,
+        max_in_flight: int | None = None,
+    ) -> None:
+        """Declare a queue: *concurrency* is per process, the other limits hold over all workers."""
+        limits = {"concurrency": concurrency, "max_size": max_size, "rate": rate, "max_in_flight": max_in_flight}
+        problems = [
+            f"{limit} of queue {name!r} is {value!r}; it must be above 0, or absent for no limit"
+            for limit, value in limits.items()
+            if value is not None and value <= 0
+        ]
+        if problems:
+            raise SettingsError(problems)
+        spec = QueueSpec(name=name, ordered=ordered, max_size=max_size, rate=rate, max_in_flight=max_in_flight)
+        self._queues[name] = spec
+        if concurrency is not None:
+            self._concurrency[name] = concurrency
+
+    def breaker(self, name: str, **rules: Any) -> None:
+        """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
+        self._breakers[name] = BreakerRules(**rules)
+
+    def listen(self, listener: Callable[[Fact], None]) -> None:
+        """Call *listener* with every fact; what it raises never stops a letter."""
+        self.hub.listen(listener)
+
+    # ------------------------------------------------------------------ letters in
+
+    def draft(
+        self,
+        kind: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        delay: float = 0.0,
+        due_at: datetime | None = None,
+        priority: Priority | str = Priority.MEDIUM,
+        queue: str | None = None,
+        policy: RetryPolicy | str | None = None,
+        after: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        tenant: str | None = None,
+        origin: str | None = None,
+        id: str | None = None,  # noqa: A002 - the letter's own word
+    ) -> Draft:
+        """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
+        content_type, body = encode(payload, kind)
+        return Draft(
+            id=id or new_id(),
+            queue=queue or self._queue_of(kind),
+            kind=kind,
+            payload=body,
+            content_type=content_type,
+            key=key,
+            idempotency_key=idempotency_key,
+            priority=priority if isinstance(priority, Priority) else _priority(priority),
+            delay=max(0.0, delay),
+            due_us=None if due_at is None else micros(due_at),
+            policy=None if policy is None else _policy_text(policy),
+            origin=origin,
+            tenant=tenant,
+            headers=tuple(headers),
+            metadata=dict(metadata) if metadata else {},
+            after=tuple(after),
+        )
+
+    async def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+        """
+        Keep a letter; it is durable once this returns.
+
+        Options are those of `draft`. The receipt has the `id` and whether it was a `duplicate`:
+        a letter with the same idempotency key, queue and kind is kept already.
+        Raise QueueFull, PayloadError, LetterNotFound (an unknown `after`) or StoreUnavailable.
+        """
+        return (await self.enqueue_many([self.draft(kind, payload, **options)]))[0]
+
+    async def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep all of *drafts* or none, in one transaction."""
+        if not self._is_open:
+            await self.open()
+        receipts = await self.store.put(drafts)
+        self._tell(drafts, receipts)
+        return receipts
+
+    def _tell(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
+        kinds: dict[tuple[str, str], list[int]] = {}
+        for draft, receipt in zip(drafts, receipts, strict=True):
+            counts = kinds.setdefault((draft.queue, draft.kind), [0, 0])
+            counts[0] += 1
+            counts[1] += receipt.duplicate
+        for (queue, kind), (count, duplicates) in kinds.items():
+            self.hub(Enqueued(queue=queue, kind=kind, count=count, duplicates=duplicates))
+
+    def _queue_of(self, kind: str) -> str:
+        handler = self.handlers.get(kind)
+        return "default" if handler is None else handler.queue
+
+    # ------------------------------------------------------------------ running
+
+    async def run(
+        self, *, until_idle: bool = False, queues: Sequence[str] = (), signals: bool = True, watchdog: bool = False
+    ) -> None:
+        """
+        Work on letters until stopped; with *until_idle*, until nothing is left to do.
+
+        SIGTERM and SIGINT finish what runs and end; a second one stops now and gives the
+        attempts back. *watchdog* ends the process if its event loop is blocked for long.
+        """
+        await self.open()
+        self._worker = self._build(queues)
+        guard = Watchdog(self.settings.watchdog_seconds) if watchdog and self.settings.watchdog_seconds else None
+        undo = self._catch_signals() if signals else []
+        if guard:
+            guard.start()
+        try:
+            await self._worker.run(until_idle=until_idle)
+        finally:
+            if guard:
+                guard.stop()
+            for number in undo:
+                asyncio.get_running_loop().remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Let the running worker finish what runs and end; call again to stop it now."""
+        if self._worker is not None:
+            self._worker.stop()
+
+    def _build(self, queues: Sequence[str]) -> Worker:
+        chosen = {kind: handler for kind, handler in self.handlers.items() if not queues or handler.queue in queues}
+        if not chosen:
+            where = f" for the queues {', '.join(queues)}" if queues else ""
+            raise HandlerError(f"cannot run a worker: there are no handlers{where}; register one with @app.handler")
+        parts = build_worker(
+            self.store, chosen, self._concurrency, self._breakers, self.settings, self.clock, self.hub
+        )
+        return parts.worker
+
+    def _catch_signals(self) -> list[signal.Signals]:
+        if sys.platform == "win32":
+            return []
+        caught = [signal.SIGTERM, signal.SIGINT]
+        for number in caught:
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        return caught
+
+    # ------------------------------------------------------------------ opening, looking, closing
+
+    async def open(self) -> None:
+        """Open the store and make the declared queues known; done by itself at first use."""
+        async with self._opening:
+            if not self._is_open:
+                await self.store.open()
+                if self._queues:
+                    await self.store.declare(tuple(self._queues.values()))
+                self.hub.listen(log_facts)
+                self._is_open = True
+
+    async def close(self) -> None:
+        """Close the store; what was accepted stays."""
+        self._is_open = False
+        await self.store.close()
+
+    async def __aenter__(self) -> Redrive:
+        """Open it."""
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    @property
+    def desk(self) -> Desk:
+        """What an operator can do: list, group, explain, replay, archive, edit."""
+        return Desk(self.store, by=self.settings.by or "app")
+
+    @property
+    def sync(self) -> Sync:
+        """The same application for code that cannot await: `app.sync.enqueue(…)`, `app.sync.desk.ls(…)`."""
+        if self._sync is None:
+            self._sync = Sync(self)
+        return self._sync
+
+
+def encode(payload: Any, kind: str) -> tuple[str, bytes]:
+    """Return content type and bytes of *payload*: bytes as they are, text as text, anything else as JSON."""
+    if isinstance(payload, (bytes, bytearray, memoryview)):
+        return BYTES, bytes(payload)
+    try:
+        return JSON, _encode_json(payload)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise PayloadError(
+            f"cannot write the payload of a {kind!r} letter as JSON: {type(error).__name__}; "
+            "give plain data, a dataclass, a msgspec Struct, a pydantic model, or bytes"
+        ) from error
+
+
+def _foreign(value: Any) -> Any:
+    """Encode what msgspec does not know: pydantic models."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise NotImplementedError
+    return dump(mode="json")
+
+
+_encode_json = msgspec.json.Encoder(enc_hook=_foreign).encode
+
+
+def _priority(name: str) -> Priority:
+    try:
+        return Priority[name.upper()]
+    except KeyError:
+        raise ValueError(f"{name!r} is not a priority; use high, medium or low") from None
+
+
+def _policy_text(policy: RetryPolicy | str) -> str:
+    return (RetryPolicy.parse(policy) if isinstance(policy, str) else policy).text

@@ -1,0 +1,60 @@
+"""
+From settled letters to facts.
+
+Owns which fact a move becomes. Called after the store said yes; successes are counted per
+batch, everything else is told one by one. Knows no exporter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from redrive.core.facts import ClaimLost, Delivered, Died, Released, Rescued, Retried
+from redrive.core.letter import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from redrive.core.facts import Fact
+    from redrive.core.moves import Move
+    from redrive.stores.contract import Claim
+
+Settlement = tuple["Claim", "Move"]
+
+
+def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool]) -> Iterator[Fact]:
+    """Yield what is to be told of these settlements."""
+    yield from _delivered(claim for (claim, move), yes in zip(settlements, accepted, strict=True)
+                          if yes and move.to is Status.DELIVERED)  # fmt: skip
+    for (claim, move), yes in zip(settlements, accepted, strict=True):
+        if not yes:
+            letter = claim.letter
+            yield ClaimLost(id=letter.id, queue=letter.queue, kind=letter.kind, worker=letter.worker or "")
+        elif move.to is not Status.DELIVERED:
+            yield _fact(claim, move)
+
+
+def _delivered(claims: Iterable[Claim]) -> Iterator[Fact]:
+    kinds = Counter((claim.letter.queue, claim.letter.kind) for claim in claims)
+    for (queue, kind), count in kinds.items():
+        yield Delivered(queue=queue, kind=kind, count=count)
+
+
+def _fact(claim: Claim, move: Move) -> Fact:
+    letter, failure = claim.letter, move.failure
+    if move.loss and move.to is Status.PENDING:
+        return Rescued(
+            id=letter.id, queue=letter.queue, kind=letter.kind, losses=letter.losses + 1, why=move.why,
+            worker=letter.worker or "",
+        )  # fmt: skip
+    if failure is None:
+        return Released(queue=letter.queue, kind=letter.kind, why=move.why, delay=move.delay)
+    told = {
+        "id": letter.id, "queue": letter.queue, "kind": letter.kind, "attempts": letter.attempts,
+        "error_type": failure.error_type, "category": failure.category, "rule": failure.rule,
+        "fingerprint": failure.fingerprint, "why": move.why,
+    }  # fmt: skip
+    if move.to is Status.FAILED:
+        return Died(**told, handler=letter.handler or "", origin=letter.origin or "")
+    return Retried(**told, delay=move.delay)

@@ -1,0 +1,77 @@
+"""
+Breakers as a worker uses them: what may be claimed, and what was learned.
+
+Owns this worker's view of the shared breakers and the outcomes it has not reported yet.
+When a breaker opens or closes is said in `core.breaker`; the store shares it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redrive.core.breaker import Breaker, BreakerRules, BreakerState
+from redrive.core.facts import BreakerClosed, BreakerOpened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from redrive.core.facts import Fact
+    from redrive.stores.contract import Store
+
+
+class Dependencies:
+    """The breakers that this worker's handlers name."""
+
+    def __init__(self, store: Store, rules: Mapping[str, BreakerRules], announce: Callable[[Fact], None]) -> None:
+        self._store, self._rules, self._announce = store, rules, announce
+        self._known: dict[str, Breaker] = {}
+        self._seen: dict[str, list[int]] = {}  # successes and failures not yet reported
+        self._probes: dict[str, int] = {}
+
+    def learned(self, name: str, *, succeeded: bool) -> None:
+        """Note an outcome of a letter that needs *name*."""
+        self._seen.setdefault(name, [0, 0])[0 if succeeded else 1] += 1
+
+    def limit(self, name: str) -> int | None:
+        """Return how many letters may be claimed for *name*; None is no limit."""
+        breaker = self._known.get(name)
+        if breaker is None or breaker.state is BreakerState.CLOSED:
+            return None
+        return self._probes.pop(name, 0)
+
+    def is_open(self, name: str) -> bool:
+        """Whether letters that need *name* should go back."""
+        breaker = self._known.get(name)
+        return breaker is not None and breaker.state is BreakerState.OPEN
+
+    def rest(self, name: str) -> float:
+        """Return the seconds that letters held back for *name* should wait."""
+        return self._rules[name].open_for
+
+    async def report(self) -> None:
+        """Tell the store what was learned; hear what others learned."""
+        seen, self._seen = self._seen, {}
+        for name, (successes, failures) in seen.items():
+            now = await self._store.report(name, self._rules[name], successes=successes, failures=failures)
+            self._notice(name, now)
+
+    async def look(self) -> None:
+        """Read all breakers again, and ask those that have rested for probes."""
+        if not self._rules:
+            return
+        for name, breaker in (await self._store.breakers()).items():
+            if name in self._rules:
+                self._notice(name, breaker)
+        for name, breaker in list(self._known.items()):
+            if breaker.state is not BreakerState.CLOSED:
+                rules = self._rules[name]
+                self._probes[name] = await self._store.probe(name, rules, rules.probes)
+
+    def _notice(self, name: str, now: Breaker) -> None:
+        before, self._known[name] = self._known.get(name), now
+        was_open = before is not None and before.state is not BreakerState.CLOSED
+        if now.state is BreakerState.OPEN and not was_open:
+            rest = self._rules[name].open_for
+            self._announce(BreakerOpened(breaker=name, failures=now.failures, successes=now.successes, rest=rest))
+        elif now.state is BreakerState.CLOSED and was_open:
+            self._announce(BreakerClosed(breaker=name))

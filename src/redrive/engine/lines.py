@@ -1,0 +1,105 @@
+"""
+How many letters of what may be claimed and run in this process.
+
+Owns capacity: a line is one or more kinds of one queue that share limits; it knows what
+it holds ready, what runs, and how far ahead it may claim. Knows no store and no engine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redrive.stores.contract import Want
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from redrive.engine.handler import Handler
+    from redrive.stores.contract import Claim
+
+
+class Lane:
+    """A queue's share of this process: how many of its letters run at once."""
+
+    __slots__ = ("concurrency", "name", "running")
+
+    def __init__(self, name: str, concurrency: int) -> None:
+        self.name, self.concurrency, self.running = name, concurrency, 0
+
+
+class Line:
+    """Kinds of one queue that share limits."""
+
+    __slots__ = ("breaker", "concurrency", "kinds", "lane", "most", "ready", "running", "size")
+
+    def __init__(self, lane: Lane, kinds: tuple[str, ...], concurrency: int, most: int, breaker: str | None) -> None:
+        self.lane, self.kinds, self.concurrency, self.breaker = lane, kinds, concurrency, breaker
+        self.most = max(most, concurrency)  # the farthest it may claim ahead
+        self.size = concurrency  # how many letters it wants to hold now
+        self.running = 0
+        self.ready: deque[Claim] = deque()
+
+    def want(self, limit: int | None = None) -> Want | None:
+        """Return what it lacks, None if it holds enough."""
+        lacking = self.size - len(self.ready) - self.running
+        lacking = lacking if limit is None else min(lacking, limit)
+        return Want(self.lane.name, self.kinds, lacking) if lacking > 0 else None
+
+    @property
+    def may_start(self) -> bool:
+        """Whether one more may run."""
+        return self.running < self.concurrency and self.lane.running < self.lane.concurrency
+
+    def adapt(self, claimed: int) -> None:
+        """Claim farther ahead while letters are done as fast as they come, less far when they wait."""
+        if self.ready:
+            self.size = max(self.concurrency, self.size // 2)
+        elif claimed and not self.running:
+            self.size = min(self.most, self.size * 2)
+
+
+class Lines:
+    """All lines of a process, by kind."""
+
+    def __init__(self, handlers: Iterable[Handler], lanes: dict[str, int], *, default: int, prefetch: int) -> None:
+        self._lanes = dict(lanes)
+        self._default, self._prefetch = default, prefetch
+        self.by_kind: dict[str, Line] = {}
+        self.all: list[Line] = []
+        shared: dict[str, list[Handler]] = {}
+        for handler in handlers:
+            plain = handler.engine == "async" and handler.concurrency is None and handler.breaker is None
+            name = handler.queue if plain else f"{handler.queue}\0{handler.kind}"
+            shared.setdefault(name, []).append(handler)
+        queues = {handlers[0].queue for handlers in shared.values()}
+        self._by_queue = {name: Lane(name, self._lanes.get(name, default)) for name in sorted(queues)}
+        for group in shared.values():
+            self._add(group)
+
+    def _add(self, group: list[Handler]) -> None:
+        lane = self._by_queue[group[0].queue]
+        own = group[0].concurrency or lane.concurrency
+        # Threads and processes cannot be quick enough for a long line ahead of them.
+        most = self._prefetch if group[0].engine == "async" else 2 * own
+        line = Line(lane, tuple(handler.kind for handler in group), min(own, lane.concurrency), most, group[0].breaker)
+        self.all.append(line)
+        for handler in group:
+            self.by_kind[handler.kind] = line
+
+    def every_want(self) -> list[Want]:
+        """Return a want for all that this process handles."""
+        return [Want(line.lane.name, line.kinds, 1) for line in self.all]
+
+    def startable(self) -> Iterator[tuple[Line, Claim]]:
+        """Yield what may start now, in order, line by line; counts it as running."""
+        for line in self.all:
+            while line.ready and line.may_start:
+                line.running += 1
+                line.lane.running += 1
+                yield line, line.ready.popleft()
+
+    @property
+    def running(self) -> int:
+        """How many letters run."""
+        return sum(lane.running for lane in self._by_queue.values())

@@ -1,0 +1,284 @@
+"""
+The way of a letter: claim, start, outcome, decide, settle.
+
+Owns the order of these steps, and that two exchanges with the store overlap with the
+handlers: the next letters are asked for before these are run. Knows no rule (`decide`),
+no delay (`policy`), no SQL, and nothing of how a handler is run (the engines).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive import failpoints
+from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, decide
+from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
+from redrive.engine.announcing import facts_of
+from redrive.errors import PolicyError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from redrive.core.decide import Outcome
+    from redrive.core.facts import Fact
+    from redrive.core.moves import Move
+    from redrive.engine.clock import Clock
+    from redrive.engine.dependencies import Dependencies
+    from redrive.engine.execution import Engine
+    from redrive.engine.handler import Handler
+    from redrive.engine.lines import Line, Lines
+    from redrive.stores.contract import Claim, Exchanged, Store, Want
+
+RELEASED = Interrupted("released")
+_RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
+
+
+class Processor:
+    """Moves letters of one store through the handlers of one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: Mapping[str, Handler],
+        engines: Mapping[str, Engine],
+        lines: Lines,
+        dependencies: Dependencies,
+        clock: Clock,
+        announce: Callable[[Fact], None],
+        *,
+        worker: str,
+        lease: float,
+        release: str | None = None,
+    ) -> None:
+        self._store, self._handlers, self._engines, self._lines = store, handlers, engines, lines
+        self._dependencies, self._clock, self._announce = dependencies, clock, announce
+        self._worker, self._lease, self._release = worker, lease, release
+        self._outcomes: list[tuple[Claim, Outcome]] = []
+        self._asked: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]] | None = None
+        self._policies: dict[str, RetryPolicy] = {}
+        self._firsts: Counter[str] = Counter()
+        self._suspect: Claim | None = None  # runs alone: its last worker died
+        self._careful = False
+        self.held: dict[int, Claim] = {}  # what this process may settle, by place
+        self.stopping = False
+        self.wake = asyncio.Event()
+
+    # ------------------------------------------------------------------ one round
+
+    async def tick(self) -> float:
+        """Do one round and return how long to rest: 0 while there is more to do."""
+        try:
+            settled, exchanged = await (self._asked or self._ask())
+        except StoreUnavailable:
+            self._asked = None
+            return _RUN_AGAIN  # what was to be settled waits in self._outcomes
+        self._asked = None
+        self._tell(settled, exchanged)
+        self._take(exchanged.claims)
+        if self._has_ready and not self._suspect:
+            self._asked = self._ask()  # the store works while the handlers do
+        self._start_ready()
+        await self._dependencies.report()
+        return 0.0 if self._asked or self._outcomes or exchanged.claims else 1.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether this process holds nothing, neither to run nor to settle."""
+        return not (self.held or self._outcomes or self._asked)
+
+    @property
+    def _has_ready(self) -> bool:
+        return any(line.ready for line in self._lines.all)
+
+    def _ask(self) -> asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]]:
+        return asyncio.ensure_future(self._exchange(self._wants()))
+
+    async def _exchange(self, wants: list[Want]) -> tuple[list[tuple[Claim, Move]], Exchanged]:
+        outcomes, self._outcomes = self._outcomes, []
+        try:
+            settlements = await self._decide_all(outcomes)
+            return settlements, await self._store.exchange(settlements, wants, lease=self._lease, worker=self._worker)
+        except BaseException:
+            self._outcomes = outcomes + self._outcomes  # not settled: nothing may be forgotten
+            raise
+
+    # ------------------------------------------------------------------ claiming
+
+    def _wants(self) -> list[Want]:
+        if self.stopping or self._suspect:
+            return []
+        wants = [line.want(self._limit(line)) for line in self._lines.all]
+        return [want for want in wants if want is not None]
+
+    def _limit(self, line: Line) -> int | None:
+        if line.breaker is not None and (limit := self._dependencies.limit(line.breaker)) is not None:
+            return limit
+        return 1 if self._careful else None
+
+    def _take(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            self.held[claim.ref] = claim
+        suspects = [claim for claim in claims if claim.losses and self._endangers(claim)]
+        self._careful = bool(suspects) if claims else self._careful
+        if suspects:
+            self._suspect = suspects[0]
+            self._release(claim for claim in claims if claim is not suspects[0])
+            self._release_ready(RELEASED)
+            return
+        for claim in claims:
+            self._lines.by_kind[claim.letter.kind].ready.append(claim)
+
+    def _endangers(self, claim: Claim) -> bool:
+        """Whether a letter could take others of this process with it when it dies again."""
+        return self._handlers[claim.letter.kind].engine != "process"
+
+    # ------------------------------------------------------------------ running
+
+    def _start_ready(self) -> None:
+        if self._suspect is not None:
+            self._start_suspect(self._suspect)
+            return
+        for line in self._lines.all:
+            if line.breaker is not None and self._dependencies.is_open(line.breaker):
+                self._hold_back(line, line.breaker)
+        claimed = {id(line): len(line.ready) for line in self._lines.all}
+        for line, claim in self._lines.startable():
+            self._start(line, claim)
+        for line in self._lines.all:
+            line.adapt(claimed[id(line)])
+
+    def _start(self, line: Line, claim: Claim) -> None:
+        handler = self._handlers[claim.letter.kind]
+        self._engines[handler.engine].start(handler, claim.letter, (line, claim), self._finished)
+
+    def _finished(self, ticket: tuple[Line, Claim], outcome: Outcome) -> None:
+        line, claim = ticket
+        line.running -= 1
+        line.lane.running -= 1
+        self._outcomes.append((claim, outcome))
+        self.wake.set()
+
+    def _start_suspect(self, claim: Claim) -> None:
+        """Run a letter whose last worker died with nothing beside it, so that a death convicts only it."""
+        if self._lines.running or self._outcomes or len(self.held) > 1:
+            return
+        line = self._lines.by_kind[claim.letter.kind]
+        line.running += 1
+        line.lane.running += 1
+        self._suspect = None
+        self._start(line, claim)
+
+    def _hold_back(self, line: Line, name: str) -> None:
+        rest = Interrupted(f"held by breaker {name!r}", wait=self._dependencies.rest(name))
+        self._release(line.ready, rest)
+        line.ready.clear()
+
+    def _release(self, claims: Iterable[Claim], why: Interrupted = RELEASED) -> None:
+        self._outcomes.extend((claim, why) for claim in claims)
+
+    def _release_ready(self, why: Interrupted) -> None:
+        for line in self._lines.all:
+            self._release(line.ready, why)
+            line.ready.clear()
+
+    # ------------------------------------------------------------------ deciding and settling
+
+    async def _decide_all(self, outcomes: list[tuple[Claim, Outcome]]) -> list[tuple[Claim, Move]]:
+        failpoints.hit("processor.before_decide")
+        holds = await self._draw_on_budgets(outcomes)
+        return [(claim, self._decide(claim, outcome, holds)) for claim, outcome in outcomes]
+
+    def _decide(self, claim: Claim, outcome: Outcome, holds: dict[str, float]) -> Move:
+        if outcome is SUCCEEDED:
+            return decide(claim, outcome, DEFAULT_RETRY_POLICY, 0.0)
+        policy = self.policy_of(claim)
+        hold = holds.get(claim.letter.queue, 0.0)
+        move = decide(claim, outcome, policy, self._clock.draw(), age=claim.age, hold=hold)
+        if self._release and move.failure is not None:
+            failure = msgspec.structs.replace(move.failure, release=self._release)
+            return msgspec.structs.replace(move, failure=failure)
+        return move
+
+    def policy_of(self, claim: Claim) -> RetryPolicy:
+        """Return the letter's own policy, else its handler's."""
+        handler = self._handlers.get(claim.letter.kind)
+        given = handler.policy if handler else DEFAULT_RETRY_POLICY
+        text = claim.letter.policy
+        if text is None:
+            return given
+        if text not in self._policies:
+            try:
+                self._policies[text] = RetryPolicy.parse(text)
+            except PolicyError:  # written by another release; the handler's own is the nearest thing
+                self._policies[text] = given
+        return self._policies[text]
+
+    async def _draw_on_budgets(self, outcomes: list[tuple[Claim, Outcome]]) -> dict[str, float]:
+        """Count first tries, pay for retries, and learn the least wait per queue."""
+        retries: Counter[str] = Counter()
+        for claim, outcome in outcomes:
+            letter = claim.letter
+            if letter.attempts == 1:
+                self._firsts[letter.queue] += 1
+            if outcome is not SUCCEEDED or (letter.kind in self._handlers and self._handlers[letter.kind].breaker):
+                self._learn(claim, outcome, retries)
+        holds = {}
+        for queue, count in retries.items():
+            holds[queue] = await self._store.spend(queue, firsts=self._firsts.pop(queue, 0), retries=count)
+        return holds
+
+    def _learn(self, claim: Claim, outcome: Outcome, retries: Counter[str]) -> None:
+        breaker = self._handlers[claim.letter.kind].breaker
+        failed = isinstance(outcome, Failed)
+        retry = failed and not outcome.failure.terminal
+        if retry and claim.attempts < self.policy_of(claim).max_attempts:
+            retries[claim.letter.queue] += 1
+        if breaker is not None and (outcome is SUCCEEDED or retry):
+            # A letter that can never succeed says nothing about the dependency.
+            self._dependencies.learned(breaker, succeeded=outcome is SUCCEEDED)
+
+    def _tell(self, settled: list[tuple[Claim, Move]], exchanged: Exchanged) -> None:
+        for claim, _ in settled:
+            self.held.pop(claim.ref, None)
+        for fact in facts_of(settled, exchanged.accepted):
+            self._announce(fact)
+
+    # ------------------------------------------------------------------ losing and stopping
+
+    def lost(self, claims: list[Claim]) -> None:
+        """These claims are no longer ours: do not begin them; what runs will not be accepted."""
+        for claim in claims:
+            self.held.pop(claim.ref, None)
+            line = self._lines.by_kind[claim.letter.kind]
+            if claim in line.ready:
+                line.ready.remove(claim)
+            if claim is self._suspect:
+                self._suspect = None
+
+    def stop(self) -> None:
+        """Claim no more; give back what has not begun."""
+        self.stopping = True
+        self._release_ready(Interrupted("shutdown"))
+        if self._suspect is not None:
+            self._release([self._suspect], Interrupted("shutdown"))
+            self._suspect = None
+        self.wake.set()
+
+    async def rescue(self, limit: int = 200) -> int:
+        """Take back letters whose lease ended; the same `decide` says what becomes of them."""
+        claims = await self._store.expired(limit)
+        failpoints.hit("rescue.before_settle")
+        if claims:
+            lost = [(claim, self._decide(claim, _lost(claim), {})) for claim in claims]
+            accepted = await self._store.settle(lost)
+            for fact in facts_of(lost, accepted):
+                self._announce(fact)
+        return len(claims)
+
+
+def _lost(claim: Claim) -> Lost:
+    return Lost(f"its lease ended; worker {claim.letter.worker} is gone or hangs")

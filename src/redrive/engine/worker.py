@@ -1,0 +1,180 @@
+"""
+A worker: the loops around a processor.
+
+Owns when things happen: rounds, heartbeats, sweeps for lost letters, retention, looking at
+breakers, and how a worker stops. Each loop calls one step that returns or rests.
+Knows no letter: the processor does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
+from redrive.errors import StoreError
+from redrive.stores.contract import WorkerBeat
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from redrive.core.facts import Fact
+    from redrive.engine.clock import Clock
+    from redrive.engine.dependencies import Dependencies
+    from redrive.engine.execution import Engine
+    from redrive.engine.lines import Lines
+    from redrive.engine.processor import Processor
+    from redrive.stores.contract import Retention, Store
+
+_GLANCE = 1.0  # seconds between two looks at breakers
+_FULL_SWEEP = 200
+
+
+class Worker:
+    """Runs a processor until it is stopped, or until nothing is left to do."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        processor: Processor,
+        engines: Mapping[str, Engine],
+        lines: Lines,
+        dependencies: Dependencies,
+        clock: Clock,
+        announce: Callable[[Fact], None],
+        *,
+        lease: float,
+        sweep: float,
+        poll: float,
+        drain: float,
+        retention: Retention,
+    ) -> None:
+        self.name = name
+        self._store, self._processor, self._engines, self._lines = store, processor, engines, lines
+        self._dependencies, self._clock, self._announce = dependencies, clock, announce
+        self._lease, self._sweep, self._poll, self._drain, self._retention = lease, sweep, poll, drain, retention
+        self._kinds = tuple(sorted(lines.by_kind))
+        self._stopped = asyncio.Event()
+        self.beats = 0  # the watchdog's proof that the loop turns
+
+    # ------------------------------------------------------------------ running and stopping
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Work until stopped; with *until_idle* also end when nothing is left to do."""
+        await self._beat()
+        self._announce(WorkerStarted(worker=self.name, kinds=self._kinds))
+        duties = [asyncio.ensure_future(duty) for duty in self._duties()]
+        try:
+            await self._rounds(until_idle=until_idle)
+            await self._finish()
+        finally:
+            for duty in duties:
+                duty.cancel()
+            await asyncio.gather(*duties, return_exceptions=True)
+        why = "stopped" if self._stopped.is_set() else "nothing left to do"
+        self._announce(WorkerStopped(worker=self.name, why=why))
+
+    def stop(self) -> None:
+        """Claim no more, finish what runs, end. A second call stops now and gives the attempts back."""
+        if self._stopped.is_set():
+            for engine in self._engines.values():
+                engine.interrupt()
+        self._stopped.set()
+        self._processor.stop()
+
+    def _duties(self) -> list[Awaitable[None]]:
+        return [
+            self._every(self._lease / 3, self._beat),
+            self._every(self._sweep, self._look_after),
+            self._every(_GLANCE, self._glance),
+            self._listen(),
+        ]
+
+    async def _every(self, span: float, step: Callable[[], Awaitable[None]]) -> None:
+        """Take *step* now and then; a store that is away now may be back the next time."""
+        while True:
+            await self._clock.sleep(span)
+            with contextlib.suppress(StoreError):
+                await step()
+
+    # ------------------------------------------------------------------ rounds
+
+    async def _rounds(self, *, until_idle: bool) -> None:
+        while not self._stopped.is_set():
+            self._processor.wake.clear()
+            rest = await self._processor.tick()
+            if any(engine.exhausted for engine in self._engines.values()):
+                self.stop()
+            elif rest:
+                if until_idle and await self._is_idle():
+                    return
+                await self._wait(await self._rest(rest))
+
+    async def _rest(self, least: float) -> float:
+        """Return how long nothing is known to be due."""
+        with contextlib.suppress(StoreError):
+            backlog = await self._store.backlog(self._lines.every_want())
+            if backlog.next_due is not None:
+                return min(backlog.next_due or 0.02, self._poll)
+        return min(least, self._poll)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._processor.wake.wait(), seconds)
+
+    async def _listen(self) -> None:
+        """Wake up when somebody puts letters."""
+        while True:
+            with contextlib.suppress(StoreError):
+                if await self._store.wait(60.0):
+                    self._processor.wake.set()
+                    continue
+            await self._clock.sleep(0.05)
+
+    async def _is_idle(self) -> bool:
+        if not self._processor.idle:
+            return False
+        backlog = await self._store.backlog(self._lines.every_want())
+        return not backlog.runnable and not backlog.in_flight
+
+    async def _finish(self) -> None:
+        """Wait for what runs, stop what takes too long, settle everything."""
+        closing = asyncio.gather(*(engine.close(self._drain) for engine in self._engines.values()))
+        while not (closing.done() and self._processor.idle):
+            self._processor.wake.clear()
+            await self._processor.tick()
+            if not self._processor.idle:
+                await self._wait(0.05)
+            elif not closing.done():
+                await asyncio.wait([closing], timeout=0.05)
+        await closing
+
+    # ------------------------------------------------------------------ duties
+
+    async def _beat(self) -> None:
+        """Show that this worker lives, and keep its claims."""
+        self.beats += 1
+        held = list(self._processor.held.values())
+        beat = WorkerBeat(name=self.name, kinds=self._kinds, in_flight=len(held))
+        self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
+
+    async def _look_after(self) -> None:
+        """Rescue what others lost, remove what is past its time, tell of letters that nobody handles."""
+        while await self._processor.rescue(_FULL_SWEEP) == _FULL_SWEEP:
+            continue
+        removed = await self._store.retain(self._retention)
+        if removed:
+            self._announce(Purged(count=removed, by="retention"))
+        await self._tell_orphans()
+
+    async def _tell_orphans(self) -> None:
+        handled = {kind for worker in await self._store.workers() if worker.alive for kind in worker.kinds}
+        for tally in await self._store.tallies():
+            if tally.status == "pending" and tally.kind not in handled:
+                self._announce(Orphaned(queue=tally.queue, kind=tally.kind, count=tally.count))
+
+    async def _glance(self) -> None:
+        await self._dependencies.look()
+        self._processor.wake.set()

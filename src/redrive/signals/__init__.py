@@ -1,0 +1,1 @@
+"""Facts out: log lines, counters, alerts. A broken exporter never stops a letter."""

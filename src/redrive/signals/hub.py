@@ -1,0 +1,47 @@
+"""
+Where facts go.
+
+Owns the list of listeners, and that none of them can stop a letter or another listener.
+Knows no exporter: each is a function of a fact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redrive.core.facts import Fact
+
+_LOUD = 3  # complaints per listener; a listener that always fails must not flood the log
+
+
+class Hub:
+    """Tells every listener every fact."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[Fact], None]] = []
+        self._broken: Counter[int] = Counter()
+
+    def listen(self, listener: Callable[[Fact], None]) -> None:
+        """Call *listener* with every fact from now on."""
+        self._listeners.append(listener)
+
+    def __call__(self, fact: Fact) -> None:
+        """Tell everybody; what a listener raises is logged and forgotten."""
+        for listener in self._listeners:
+            try:
+                listener(fact)
+            except Exception as error:  # noqa: BLE001 - listeners are users' code; a letter must not pay for it
+                self._complain(listener, error)
+
+    def _complain(self, listener: Callable[[Fact], None], error: Exception) -> None:
+        self._broken[id(listener)] += 1
+        if self._broken[id(listener)] <= _LOUD:
+            structlog.get_logger("redrive").warning(
+                "redrive.listener.failed", listener=repr(listener), error=type(error).__name__
+            )

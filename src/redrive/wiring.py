@@ -1,0 +1,108 @@
+"""
+Settings and handlers in, running parts out.
+
+The only file that knows every driver. Owns which class stands behind a URL and how a
+worker is put together; decides nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from redrive.engine.dependencies import Dependencies
+from redrive.engine.lines import Lines
+from redrive.engine.processes import ProcessEngine
+from redrive.engine.processor import Processor
+from redrive.engine.tasks import TaskEngine
+from redrive.engine.threads import ThreadEngine
+from redrive.engine.worker import Worker
+from redrive.errors import SettingsError
+from redrive.stores.memory import MemoryStore
+from redrive.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from redrive.core.breaker import BreakerRules
+    from redrive.core.facts import Fact
+    from redrive.engine.clock import Clock
+    from redrive.engine.execution import Engine
+    from redrive.engine.handler import Handler
+    from redrive.settings import Settings
+    from redrive.stores.contract import Store
+
+
+def open_store(url: str) -> Store:
+    """Return the store behind *url*, not yet opened; raise SettingsError for one that is not known."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        return MemoryStore()
+    if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        return SqliteStore(unquote(rest[1:].partition("?")[0]))
+    raise SettingsError([f"cannot use the store {_masked(url)!r}; it must be like sqlite:///redrive.db or memory://"])
+
+
+def _masked(url: str) -> str:
+    """Return *url* without a password."""
+    parts = urlsplit(url)
+    return url if parts.password is None else url.replace(f":{parts.password}@", ":…@")
+
+
+class Parts(NamedTuple):
+    """A worker and what a test wants to hold of it."""
+
+    worker: Worker
+    processor: Processor
+    lines: Lines
+
+
+def worker_name() -> str:
+    """Return a name unique per process start: host and pid may come again."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def build_worker(
+    store: Store,
+    handlers: Mapping[str, Handler],
+    concurrency: Mapping[str, int],
+    breakers: Mapping[str, BreakerRules],
+    settings: Settings,
+    clock: Clock,
+    announce: Callable[[Fact], None],
+) -> Parts:
+    """Put a worker together for *handlers*."""
+    name = worker_name()
+    lines = Lines(handlers.values(), dict(concurrency), default=settings.concurrency, prefetch=settings.prefetch)
+    engines = _engines(handlers, settings)
+    dependencies = Dependencies(store, breakers, announce)
+    processor = Processor(
+        store, handlers, engines, lines, dependencies, clock, announce,
+        worker=name, lease=settings.lease_seconds, release=settings.release,
+    )  # fmt: skip
+    worker = Worker(
+        name, store, processor, engines, lines, dependencies, clock, announce,
+        lease=settings.lease_seconds, sweep=settings.sweep_seconds, poll=settings.poll_seconds,
+        drain=settings.drain_seconds, retention=settings.retention,
+    )  # fmt: skip
+    return Parts(worker, processor, lines)
+
+
+def _engines(handlers: Mapping[str, Handler], settings: Settings) -> dict[str, Engine]:
+    """Return the engines that these handlers need."""
+    needed = {handler.engine for handler in handlers.values()}
+    made: dict[str, Engine] = {}
+    if "async" in needed:
+        made["async"] = TaskEngine()
+    if "thread" in needed:
+        made["thread"] = ThreadEngine(_size(handlers, "thread", settings.concurrency))
+    if "process" in needed:
+        made["process"] = ProcessEngine(min(_size(handlers, "process", settings.concurrency), os.cpu_count() or 1))
+    return made
+
+
+def _size(handlers: Mapping[str, Handler], engine: str, default: int) -> int:
+    return max(handler.concurrency or default for handler in handlers.values() if handler.engine == engine)
