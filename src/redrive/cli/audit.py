@@ -1,0 +1,20 @@
+"""`redrive audit`: who did what."""
+
+from __future__ import annotations
+
+import typer
+
+from redrive.cli.options import AsJson, Limit
+from redrive.cli.output import emit, show_table
+from redrive.cli.session import with_store
+
+
+def audit(ctx: typer.Context, limit: Limit = 100, as_json: AsJson = False) -> None:
+    """List the newest acts of operators, newest first."""
+    from redrive.desk import audit as verb
+
+    log = with_store(ctx, lambda store: verb.audit(store, limit=limit))
+    if as_json:
+        return emit(log)
+    rows = [(one.seq, one.at, one.by, one.verb, one.target, one.count, one.reason) for one in log.entries]
+    return show_table("", ("#", "at", "by", "did", "to", "letters", "reason"), rows)

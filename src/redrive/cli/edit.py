@@ -1,0 +1,108 @@
+"""`redrive edit`: change a letter's payload in an editor, with the diff shown before it is written."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from redrive.cli.enqueue import raw_bytes
+from redrive.cli.options import AsJson, By, Reason, Yes
+from redrive.cli.output import emit, note, say
+from redrive.cli.session import author, with_store
+from redrive.errors import MoveRefused, PayloadError, RedriveError
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+
+
+def edit(
+    ctx: typer.Context,
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
+    *,
+    payload: Annotated[
+        str | None, typer.Option(help="The new payload instead of an editor; @FILE reads a file, - standard input.")
+    ] = None,
+    reason: Reason = "",
+    by: By = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change a letter's payload in $EDITOR; refused if somebody else changed it meanwhile."""
+    from redrive.desk import edit as verb
+    from redrive.desk import inspect
+
+    before = with_store(ctx, lambda store: inspect.show(store, letter_id))
+    changed = _edited(before) if payload is None else _given(before, payload)
+    if changed == before.payload:
+        raise MoveRefused(f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written")
+    _show_and_ask(before, changed, yes=yes, as_json=as_json)
+    who, version = author(ctx, by), before.payload_version
+    done = with_store(ctx, lambda store: verb.edit(store, letter_id, changed, version=version, by=who, reason=reason))
+    if as_json:
+        return emit(done)
+    return say(
+        f"letter {letter_id} has payload version {done.payload_version} now; `redrive replay {letter_id}` sends it"
+    )
+
+
+def _given(before: Letter, payload: str) -> bytes:
+    from redrive.desk.edit import payload_from, sheet_for
+
+    sheet = sheet_for(before)
+    raw = raw_bytes(payload)
+    if sheet.form != "json":
+        return raw
+    return payload_from(before, msgspec.structs.replace(sheet, text=_text(raw)))
+
+
+def _edited(before: Letter) -> bytes:
+    """Return what the operator made of the payload; a refused text is kept in its file, not lost."""
+    from redrive.desk.edit import payload_from, sheet_for
+
+    sheet = sheet_for(before)
+    handle, name = tempfile.mkstemp(prefix="redrive-", suffix=f".{sheet.form}")
+    path = Path(name)
+    with os.fdopen(handle, "wb") as file:
+        file.write(sheet.text.encode("utf-8"))
+    _open_editor(path)
+    try:
+        changed = payload_from(before, msgspec.structs.replace(sheet, text=_text(path.read_bytes())))
+    except RedriveError:
+        note(f"your text is kept in {path}")
+        raise
+    path.unlink()
+    return changed
+
+
+def _open_editor(path: Path) -> None:
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        code = subprocess.run([*shlex.split(command), str(path)], check=False).returncode  # noqa: S603 - the operator's own editor
+    except OSError as error:
+        raise PayloadError(f"cannot start the editor {command!r}: {error.strerror}; set EDITOR to another") from error
+    if code:
+        path.unlink(missing_ok=True)
+        raise PayloadError(f"the editor {command!r} ended with code {code}, so nothing was written")
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PayloadError(f"cannot read the edited payload: it is not UTF-8 text ({error.reason})") from error
+
+
+def _show_and_ask(before: Letter, changed: bytes, *, yes: bool, as_json: bool) -> None:
+    from redrive.desk.edit import diff
+
+    after = msgspec.structs.replace(before, payload=changed, payload_version=before.payload_version + 1)
+    (note if as_json else say)(diff(before, after))
+    if not yes:
+        typer.confirm("write this?", abort=True, err=True)

@@ -1,0 +1,115 @@
+"""`redrive enqueue`: bring a letter in from the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from redrive.cli.options import AsJson
+from redrive.cli.output import emit, say
+from redrive.cli.session import with_store
+from redrive.errors import PayloadError
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Draft
+
+_JSON = "application/json"
+
+
+def enqueue(
+    ctx: typer.Context,
+    kind: Annotated[str, typer.Argument(help="Which handler it is for.")],
+    payload: Annotated[str, typer.Argument(help="JSON; @FILE reads a file, - reads standard input.")],
+    *,
+    queue: Annotated[str, typer.Option(help="The queue it waits in.")] = "default",
+    key: Annotated[str | None, typer.Option(help="Letters with the same key keep their order.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="A second letter with it is a duplicate.")] = None,
+    priority: Annotated[str, typer.Option(help="high, medium or low.")] = "medium",
+    delay: Annotated[float, typer.Option(min=0, help="Seconds before it may run.")] = 0.0,
+    policy: Annotated[str | None, typer.Option(help="A retry policy of its own, such as linear:step=5.")] = None,
+    after: Annotated[list[str] | None, typer.Option(help="Ids it waits for.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help="Metadata.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose letter it is.")] = None,
+    content_type: Annotated[str, typer.Option(help="What the payload is.")] = _JSON,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a letter; when this returns, it is durable."""
+    draft = _draft(
+        kind=kind,
+        payload=payload_bytes(payload, content_type),
+        content_type=content_type,
+        queue=queue,
+        key=key,
+        idempotency_key=idempotency_key,
+        priority=_priority(priority),
+        delay=delay,
+        policy=_policy(policy),
+        after=tuple(after or ()),
+        metadata=_pairs(metadata or []),
+        tenant=tenant,
+    )
+    [receipt] = with_store(ctx, lambda store: store.put([draft]), create=True)
+    if as_json:
+        return emit(receipt)
+    return say(f"{receipt.id}{' (was kept before; nothing changed)' if receipt.duplicate else ''}")
+
+
+def payload_bytes(text: str, content_type: str) -> bytes:
+    """Return what *text* stands for: itself, a file's content, or standard input; JSON must be valid."""
+    raw = raw_bytes(text)
+    if content_type != _JSON:
+        return raw
+    from redrive.desk.views import pretty_json
+
+    compact = pretty_json(raw, indent=-1)
+    if compact is None:
+        raise PayloadError(
+            "cannot take this payload: it is not valid JSON; quote it for the shell, such as '{\"order\": 17}', "
+            "or say what it is with --content-type"
+        )
+    return compact
+
+
+def raw_bytes(text: str) -> bytes:
+    """Return the bytes that *text* stands for, whatever they are."""
+    if text == "-":
+        return sys.stdin.buffer.read()
+    if not text.startswith("@"):
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return Path(text[1:]).read_bytes()
+    except OSError as error:
+        raise PayloadError(f"cannot read a payload from {text[1:]!r}: {error.strerror}") from error
+
+
+def _draft(**fields: Any) -> Draft:
+    from redrive.core.letter import Draft
+    from redrive.engine.clock import new_id
+
+    return Draft(id=new_id(), **fields)
+
+
+def _priority(name: str) -> object:
+    from redrive.core.letter import Priority
+
+    try:
+        return Priority[name.upper()]
+    except KeyError:
+        names = ", ".join(priority.name.lower() for priority in Priority)
+        raise typer.BadParameter(f"{name!r} is none of {names}", param_hint="--priority") from None
+
+
+def _policy(text: str | None) -> str | None:
+    from redrive.core.policy import RetryPolicy
+
+    return None if text is None else RetryPolicy.parse(text).text
+
+
+def _pairs(pairs: list[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--meta")
+    return dict(pair.split("=", 1) for pair in pairs)

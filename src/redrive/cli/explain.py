@@ -1,0 +1,62 @@
+"""`redrive explain`: why a letter stands where it stands, and what another policy would have done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redrive.cli.options import AsJson
+from redrive.cli.output import emit, say, show_table
+from redrive.cli.session import with_store
+
+if TYPE_CHECKING:
+    from redrive.desk.explain import Explanation, WhatIf
+
+
+def explain(
+    ctx: typer.Context,
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
+    policy: Annotated[
+        str | None, typer.Option("--what-if", metavar="POLICY", help="Such as exponential:max_attempts=8.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which rule judged each try, which policy applied, every delay, and why the letter moved."""
+    from redrive.core.policy import RetryPolicy
+    from redrive.desk import explain as verb
+    from redrive.desk import inspect
+
+    wanted = None if policy is None else RetryPolicy.parse(policy)
+    letter = with_store(ctx, lambda store: inspect.show(store, letter_id))
+    if wanted is not None:
+        answer = verb.what_if(letter, wanted)
+        return emit(answer) if as_json else _print_what_if(answer)
+    explanation = verb.explain(letter)
+    return emit(explanation) if as_json else _print(explanation)
+
+
+def _print(found: Explanation) -> None:
+    for line in found.story:
+        say(line)
+    rows = [
+        (one.attempt, one.at, one.error_type, one.category, one.rule, one.wait, one.capped, one.delay, one.why)
+        for one in found.tries
+    ]
+    if rows:
+        show_table("", ("try", "at", "error", "category", "rule", "formula s", "capped s", "waited s", "then"), rows)
+
+
+def _print_what_if(answer: WhatIf) -> None:
+    rows = [
+        (
+            f"{one.attempt}{' (supposed)' if one.assumed else ''}",
+            one.error_type,
+            one.delay,
+            f"{one.least:.3g} to {one.most:.3g}",
+            f"{one.to}: {one.why}",
+        )
+        for one in answer.tries
+    ]
+    show_table(f"with {answer.policy}", ("try", "error", "waits s", "possible s", "then"), rows)
+    say(answer.ends)

@@ -1,0 +1,125 @@
+"""`redrive ls` and `redrive show`: look at letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redrive.cli.options import AsJson, Limit, Query
+from redrive.cli.output import cell, emit, say, show_table
+from redrive.cli.plain import plain
+from redrive.cli.session import with_store
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+    from redrive.desk.views import LetterRow, LetterSheet
+
+_COLUMNS = ("id", "kind", "status", "tries", "error", "updated")
+_ERROR = 80
+_PAYLOAD = 20_000
+
+
+def ls(
+    ctx: typer.Context,
+    query: Query = "",
+    limit: Limit = 50,
+    cursor: Annotated[str | None, typer.Option(help="Where to go on, as the last page said.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List letters that match, newest first."""
+    from redrive.desk import inspect, views
+
+    listing = views.listing(with_store(ctx, lambda store: inspect.ls(store, query, cursor=cursor, limit=limit)))
+    if as_json:
+        return emit(listing)
+    show_table("", _COLUMNS, [_row(one) for one in listing.letters])
+    if not listing.letters:
+        say("no letters match")
+    if listing.cursor:
+        say(f"there are more: add --cursor {listing.cursor}")
+    return None
+
+
+def show(
+    ctx: typer.Context,
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show everything kept of a letter, its payload included."""
+    from redrive.desk import inspect, views
+
+    letter = with_store(ctx, lambda store: inspect.show(store, letter_id))
+    sheet = views.sheet(letter)
+    if as_json:
+        return emit(sheet)
+    show_table("", ("", ""), [(name, value) for name, value in _facts(sheet) if value not in (None, "", 0, [])])
+    _print_tries(sheet)
+    _print_history(sheet)
+    _print_payload(letter)
+    return None
+
+
+def sample_table(title: str, letters: list[LetterRow]) -> None:
+    """Print a few letters as examples."""
+    show_table(title, _COLUMNS, [_row(one) for one in letters])
+
+
+def _row(one: LetterRow) -> tuple[object, ...]:
+    error = plain(f"{one.error_type}: {one.last_error}", limit=_ERROR) if one.error_type else ""
+    return one.id, one.kind, one.status, one.attempts, error, one.updated_at
+
+
+def _facts(sheet: LetterSheet) -> list[tuple[str, object]]:
+    one = sheet.letter
+    names = (
+        "id",
+        "kind",
+        "queue",
+        "status",
+        "why",
+        "priority",
+        "key",
+        "idempotency_key",
+        "attempts",
+        "losses",
+        "cycles",
+    )
+    times = ("due_at", "created_at", "updated_at", "first_failed_at", "failed_at")
+    kept = ("policy", "applied_policy", "origin", "handler", "tenant", "release", "generation", "worker", "waits_for")
+    return [
+        *((name, getattr(one, name)) for name in names),
+        ("error", plain(f"{one.error_type}: {one.last_error}", limit=2_000) if one.error_type else None),
+        ("category", one.category),
+        ("group", one.group),
+        *((name, getattr(one, name)) for name in times),
+        *((name, getattr(sheet, name)) for name in kept),
+        ("after", sheet.after),
+        ("headers", [f"{header.name}={header.value}" for header in sheet.headers]),
+        ("metadata", sheet.metadata or None),
+        ("payload_version", sheet.payload_version),
+    ]
+
+
+def _print_tries(sheet: LetterSheet) -> None:
+    rows = [(one.attempt, one.at, one.why, one.error_type, one.category, one.delay) for one in sheet.tries]
+    if rows:
+        show_table("tries of this cycle", ("try", "at", "why", "error", "category", "waited"), rows)
+
+
+def _print_history(sheet: LetterSheet) -> None:
+    rows = [
+        (one.attempts, one.why, one.error_type, one.failed_at, one.replayed_at, one.replayed_by, one.reason)
+        for one in sheet.failure_history
+    ]
+    if rows:
+        columns = ("tries", "why", "error", "failed", "replayed", "by", "reason")
+        show_table(f"earlier cycles ({sheet.letter.cycles})", columns, rows)
+
+
+def _print_payload(letter: Letter) -> None:
+    from redrive.desk.edit import sheet_for
+
+    form = sheet_for(letter)
+    say(f"payload ({cell(letter.content_type)}, {len(letter.payload)} bytes, as {form.form}):")
+    say(plain(form.text, lines=True, limit=_PAYLOAD))

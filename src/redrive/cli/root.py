@@ -1,0 +1,97 @@
+"""
+The command line's root: the global options, the commands by name, and how errors leave.
+
+Exit codes: 0 done, 1 refused or failed (one sentence on standard error), 2 a command that cannot
+be read. Imports no more than the commands' signatures need, so that `redrive --help` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from redrive.cli import acts, audit, edit, enqueue, explain, groups, letters, queues, stats, top, upkeep, worker
+from redrive.cli.output import note
+from redrive.cli.session import Globals
+from redrive.errors import RedriveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Guarded(TyperGroup):
+    """A group of commands whose errors end as one clear sentence and exit code 1, never as a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what redrive raises is said on standard error."""
+        try:
+            return super().invoke(ctx)
+        except RedriveError as error:
+            for line in str(error).splitlines():
+                note(f"redrive: {line}")
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    name="redrive",
+    cls=Guarded,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Retry what can heal, dead-letter what cannot, lose nothing.",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 a command that cannot be read.",
+)
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "worker": worker.worker,
+    "enqueue": enqueue.enqueue,
+    "ls": letters.ls,
+    "show": letters.show,
+    "groups": groups.groups,
+    "replay": acts.replay,
+    "archive": acts.archive,
+    "restore": acts.restore,
+    "cancel": acts.cancel,
+    "purge": acts.purge,
+    "edit": edit.edit,
+    "explain": explain.explain,
+    "stats": stats.stats,
+    "top": top.top,
+    "audit": audit.audit,
+    "migrate": upkeep.migrate,
+    "check": upkeep.check,
+    "demo": upkeep.demo,
+}
+
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
+app.add_typer(queues.app, name="queues")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"redrive {version('redrive')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    url: Annotated[str | None, typer.Option(help="Where the letters are, such as sqlite:///redrive.db.")] = None,
+    config: Annotated[str | None, typer.Option(help="The settings file; redrive.toml if there is one.")] = None,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print it.")] = False,
+) -> None:
+    """Retry what can heal, dead-letter what cannot, lose nothing."""
+    del version
+    ctx.obj = Globals(url, config)
+
+
+def main() -> None:
+    """Run the command line; the console script's entry point."""
+    app()

@@ -1,0 +1,103 @@
+"""`redrive migrate`, `check` and `demo`: set up, look for trouble, show what it does."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from redrive.cli.options import AsJson
+from redrive.cli.output import emit, note, say
+from redrive.cli.session import absent_file, settings_of, with_store
+from redrive.errors import RedriveError, SettingsError
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
+    from redrive.stores.contract import Store
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What `redrive check` found."""
+
+    ok: bool
+    url: str | None
+    problems: list[str]
+
+
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What `redrive migrate` did."""
+
+    url: str
+    ready: bool
+
+
+def migrate(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Make the store's schema, or bring it up to date; no letter is lost."""
+    from redrive.settings import masked
+
+    url = masked(settings_of(ctx).url)
+    with_store(ctx, _look, create=True)
+    return emit(Migrated(url=url, ready=True)) if as_json else say(f"{url} is ready")
+
+
+def check(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Report every problem of the settings at once, and whether store and application can be opened."""
+    found = _checked(ctx)
+    if as_json:
+        emit(found)
+    else:
+        for problem in found.problems:
+            note(f"redrive: {problem}")
+        say(f"{len(found.problems)} problems" if found.problems else f"all is well: {found.url}")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def demo(ctx: typer.Context) -> None:
+    """Show the main job on an embedded store, in under a minute."""
+    from redrive.demo import main
+
+    del ctx
+    raise typer.Exit(main() or 0)
+
+
+def _checked(ctx: typer.Context) -> Checked:
+    from redrive.settings import masked
+
+    try:
+        settings = settings_of(ctx)
+    except SettingsError as error:
+        return Checked(ok=False, url=None, problems=error.problems)
+    problems = [*_store_problems(ctx, settings.url), *_app_problems(settings)]
+    return Checked(ok=not problems, url=masked(settings.url), problems=problems)
+
+
+def _store_problems(ctx: typer.Context, url: str) -> list[str]:
+    absent = absent_file(url)
+    if absent is not None:  # the first worker makes it; a check writes nothing
+        fits = absent.parent.is_dir() and os.access(absent.parent, os.W_OK)
+        return (
+            [] if fits else [f"cannot make {str(absent)!r}: {str(absent.parent)!r} is not a folder that can be written"]
+        )
+    try:
+        with_store(ctx, _look)
+    except RedriveError as error:
+        return [str(error)]
+    return []
+
+
+def _app_problems(settings: Settings) -> list[str]:
+    from redrive.cli.worker import load
+
+    try:
+        if settings.app is not None:
+            load(settings.app)
+    except RedriveError as error:
+        return [str(error)]
+    return []
+
+
+async def _look(store: Store) -> None:
+    await store.queues()

@@ -1,0 +1,103 @@
+"""`redrive worker`: run an application's handlers, in this process or in several."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from redrive.cli.options import AsJson
+from redrive.cli.output import emit, say
+from redrive.cli.session import Globals, settings_of
+from redrive.errors import HandlerError
+
+if TYPE_CHECKING:
+    from redrive.app import Redrive
+
+
+def worker(
+    ctx: typer.Context,
+    app: Annotated[str | None, typer.Argument(metavar="APP", help="The application, such as shop:app.")] = None,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End once nothing is left to do.")] = False,
+    processes: Annotated[int | None, typer.Option(min=1, help="Run so many processes and restart dead ones.")] = None,
+    queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be given several times.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run an application's handlers until told to stop: SIGTERM drains, a second one stops now."""
+    settings = settings_of(ctx)
+    name = app or settings.app
+    if name is None:
+        raise typer.BadParameter("which application? give it as module:attribute, or set REDRIVE_APP")
+    _hand_down(ctx)
+    loaded = load(name)
+    count = processes or settings.processes
+    if count > 1:
+        code = _supervised(name, count, until_idle=until_idle, queues=queue or [])
+        raise typer.Exit(code)
+    _run(loaded, until_idle=until_idle, queues=tuple(queue or settings.queues))
+    if as_json:
+        return emit({"app": name, "ended": "idle" if until_idle else "stopped"})
+    return say("idle: nothing is left to do" if until_idle else "stopped")
+
+
+def load(name: str) -> Redrive:
+    """Return the application that *name* (module:attribute) stands for; raise HandlerError."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise HandlerError(f"cannot load {name!r}: write it as module:attribute, such as shop:app")
+    if os.getcwd() not in sys.path:  # noqa: PTH109 - compared with text
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        found = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and not module_name.startswith(error.name):
+            raise  # the application's own import is broken; its traceback says where
+        raise HandlerError(f"cannot load {name!r}: there is no module {module_name!r} here or on sys.path") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise HandlerError(f"cannot load {name!r}: module {module_name!r} has no {attribute!r}")
+        found = getattr(found, part)
+    return _checked(name, found)
+
+
+def _checked(name: str, found: object) -> Redrive:
+    from redrive.app import Redrive
+
+    if not isinstance(found, Redrive):
+        raise HandlerError(f"cannot run {name!r}: it is a {type(found).__name__}, not a Redrive application")
+    return found
+
+
+def _hand_down(ctx: typer.Context) -> None:
+    """Let applications that name no store, and supervised processes, see the global options."""
+    chosen = ctx.find_object(Globals) or Globals()
+    for variable, value in (("REDRIVE_URL", chosen.url), ("REDRIVE_CONFIG", chosen.config)):
+        if value is not None:
+            os.environ[variable] = value
+
+
+def _run(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> None:
+    import asyncio
+
+    from redrive.cli.supervisor import hold_lifeline
+
+    hold_lifeline()
+    asyncio.run(_work(loaded, until_idle=until_idle, queues=queues))
+
+
+async def _work(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> None:
+    try:
+        await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
+    finally:
+        await loaded.close()
+
+
+def _supervised(name: str, count: int, *, until_idle: bool, queues: list[str]) -> int:
+    from redrive.cli.supervisor import supervise
+
+    flags = ["--until-idle"] * until_idle + [f"--queue={queue}" for queue in queues]
+    command = [sys.executable, "-m", "redrive.cli", "worker", name, "--processes=1", *flags]
+    return supervise(command, count, until_idle=until_idle)
