@@ -141,4 +141,4 @@ def _over(start: float, span: float, now: float) -> bool:
 
 
 def _left(start: float, span: float, now: float) -> float:
-    return max(0.0, start + span - now)
+    return min(span, max(0.0, start + span - now))  # a rounded sum may exceed the span
