@@ -11,15 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
+from math import inf, isfinite
+from typing import TYPE_CHECKING, ClassVar, TypedDict, Unpack
 
+from redrive.core import policy_text
 from redrive.errors import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MINUTE = 60.0
+_DOUBLE = 2.0
 LONGEST = 10 * 365 * 86_400.0  # ten years: longer spans are slips, and would not fit a store's clock
 ErrorNames = tuple[type[BaseException] | str, ...]
 
@@ -58,7 +60,7 @@ class RetryPolicy:
     backoff: Backoff
     first: float = 0.0  # seconds after the first try
     cap: float = 0.0  # seconds; no wait before additive jitter is longer
-    multiplier: float = 2.0
+    multiplier: float = _DOUBLE
     jitter: str = "none"
     max_attempts: int = 1  # tries, the first included
     total: float | None = None
@@ -83,7 +85,7 @@ class RetryPolicy:
         for name, value in kept.items():
             object.__setattr__(self, name, value)
         if self.jitter.startswith("additive"):
-            object.__setattr__(self, "jitter", f"additive({_number(span)})" if span else "none")
+            object.__setattr__(self, "jitter", f"additive({policy_text.number(span)})" if span else "none")
         for name in ("terminal_errors", "retryable_errors"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "text", _text(self))
@@ -210,7 +212,7 @@ class RetryPolicy:
     ) -> RetryPolicy:
         """Return the Kafka consumer's policy; its *max_retries* counts tries, and its jitter is added."""
         first, cap = retry_backoff_ms / 1000, max_retry_backoff_ms / 1000
-        jitter = f"additive({_number(retry_jitter_ms / 1000)})"
+        jitter = f"additive({policy_text.number(retry_jitter_ms / 1000)})"
         if exponential_backoff:
             return cls.exponential(min(first, cap), cap, max_attempts=max_retries, jitter=jitter)
         return cls.constant(first, max_attempts=max_retries, jitter=jitter)
@@ -308,7 +310,7 @@ def _span_problem(name: str, value: object) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -inf < value < inf
 
 
 def _span(jitter: object) -> float | None:
@@ -325,6 +327,8 @@ def _span(jitter: object) -> float | None:
 
 
 def _list_problems(name: str, policy: RetryPolicy) -> list[str]:
+    if not isinstance(getattr(policy, name), (tuple, list, set, frozenset)):
+        return [f"{name} must be a tuple of exception classes or their names, such as (ValueError,)"]
     return [
         f"{name} holds {entry!r}, which is neither an exception class nor the name of one"
         for entry in getattr(policy, name)
@@ -334,82 +338,28 @@ def _list_problems(name: str, policy: RetryPolicy) -> list[str]:
 
 # ---------------------------------------------------------------------- as text
 
-_READERS: dict[str, Callable[[str], Any]] = {
-    "first": float,
-    "step": float,
-    "delay": float,
-    "cap": float,
-    "multiplier": float,
-    "max_attempts": int,
-    "jitter": str,
-    "total": float,
-}
-_LIMITS = ("max_attempts", "jitter", "total")
-_KEYS: dict[str, tuple[str, ...]] = {
-    Backoff.NEVER: (),
-    Backoff.IMMEDIATE: ("max_attempts", "total"),
-    Backoff.CONSTANT: ("delay", *_LIMITS),
-    Backoff.LINEAR: ("step", "cap", *_LIMITS),
-    Backoff.EXPONENTIAL: ("first", "cap", "multiplier", *_LIMITS),
-}
-_SILENT = {("multiplier", 2.0), ("total", None), ("cap", LONGEST)}  # left out: they say nothing
-
 
 def _text(policy: RetryPolicy) -> str:
     if policy.backoff is Backoff.CUSTOM:
         name = getattr(policy.function, "__qualname__", type(policy.function).__name__)
-        return f"custom:function={name},cap={_number(policy.cap)},max_attempts={policy.max_attempts}"
-    settings = [f"{key}={_value(policy, key)}" for key in _KEYS[policy.backoff] if not _is_silent(policy, key)]
-    return f"{policy.backoff}:{','.join(settings)}" if settings else str(policy.backoff)
+        settings = {"function": name, "cap": policy.cap, "max_attempts": policy.max_attempts}
+        return policy_text.write(policy.backoff, settings)
+    settings = {key: _setting(policy, key) for key in policy_text.KEYS[policy.backoff]}
+    return policy_text.write(policy.backoff, {k: v for k, v in settings.items() if v is not None})
 
 
-def _is_silent(policy: RetryPolicy, key: str) -> bool:
-    if key == "cap" and policy.backoff is not Backoff.LINEAR:
-        return False
-    return (key, getattr(policy, key, None)) in _SILENT
+def _setting(policy: RetryPolicy, key: str) -> str | float | None:
+    """Return what is said about *key*, or None if it is better left out."""
+    value: str | float | None = getattr(policy, "first" if key in {"step", "delay"} else key)
+    uncapped = key == "cap" and policy.backoff is Backoff.LINEAR and value == LONGEST
+    return None if uncapped or (key == "multiplier" and value == _DOUBLE) else value
 
 
-def _value(policy: RetryPolicy, key: str) -> str:
-    value = getattr(policy, "first" if key in ("step", "delay") else key)
-    return value if isinstance(value, str) else _number(value)
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # a letter may carry its own policy, and thousands the same
 def _parse(text: str) -> RetryPolicy:
-    name, _, rest = text.strip().partition(":")
-    if name not in _KEYS:
-        known = ", ".join(_KEYS)
-        raise PolicyError(f"cannot read the retry policy {text!r}: {name!r} is none of {known}")
-    settings, problems = _settings(rest, _KEYS[name])
-    if problems:
-        keys = ", ".join(_KEYS[name]) or "none"
-        raise PolicyError(f"cannot read the retry policy {text!r}: {'; '.join(problems)}; {name} takes: {keys}")
+    name, settings = policy_text.read(text)
     made: RetryPolicy = getattr(RetryPolicy, name)(**settings)
     return made
-
-
-def _settings(rest: str, keys: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
-    settings: dict[str, Any] = {}
-    problems: list[str] = []
-    for part in filter(None, (part.strip() for part in rest.split(","))):
-        key, _, value = (piece.strip() for piece in part.partition("="))
-        problem = f"{key!r} is given twice" if key in settings else _read(key, value, keys, settings)
-        problems += [problem] if problem else []
-    return settings, problems
-
-
-def _read(key: str, value: str, keys: tuple[str, ...], settings: dict[str, Any]) -> str:
-    if key not in keys:
-        return f"it knows no {key!r}"
-    try:
-        settings[key] = _READERS[key](value)
-    except ValueError:
-        return f"{key} is {value!r} and must be a {'whole ' if _READERS[key] is int else ''}number"
-    return ""
 
 
 # The workflow queue's four names. They allow its default of three retries, that is four tries.
