@@ -7,7 +7,9 @@ Each act and its audit entry are one step; a refusal changes nothing.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -47,7 +49,8 @@ def act(ledger: Ledger, deed: Act, letter_ids: Sequence[str]) -> list[Letter]:
         check_verb(deed.verb, row.letter.id, row.letter.status)
     if not rows:
         return []
-    ledger.audit(deed.by, deed.verb, " ".join(row.letter.id for row in rows), len(rows), deed.reason)
+    target = rows[0].letter.id if len(rows) == 1 else f"{len(rows)} letters"
+    ledger.audit(deed.by, deed.verb, target, len(rows), deed.reason)
     return _carry_out(ledger, deed, rows)
 
 
@@ -81,15 +84,16 @@ def _after(deed: Act, row: Row, now: int) -> Letter:
                 row.letter, now, by=deed.by, reason=deed.reason, plan=deed.plan, generation=deed.generation
             )
         case "restore":
-            return changes.restored(row.letter, row.archived_from, now)
+            return changes.restored(row.letter, row.archived_from, now, by=deed.by)
         case _:
-            return changes.shelved(row.letter, now)
+            return changes.archived(row.letter, now, by=deed.by)
 
 
 def start_plan(ledger: Ledger, plan: Plan) -> Plan:
     """Keep *plan*, cut off at this moment."""
     kept = replace(plan, cutoff=ledger.token, cursor=0, acted=0, skipped=0, done=False, created_us=ledger.now_us)
     ledger.plans[plan.id] = kept
+    ledger.audit(plan.by, f"plan {plan.verb}", f"{plan.id} {plan.query}", 0, plan.reason)
     return kept
 
 
@@ -101,40 +105,36 @@ def plan_of(ledger: Ledger, plan_id: str) -> Plan:
 
 
 def step(ledger: Ledger, plan_id: str, limit: int) -> Step:
-    """Act on the plan's next *limit* letters; those whose status forbids it are skipped."""
+    """Act on the plan's next *limit* letters."""
     plan = plan_of(ledger, plan_id)
     if plan.done:
         return Step(plan=plan, acted=(), skipped=0)
-    page, rest = _page(ledger, plan, limit)
-    fit = [row for row in page if row.letter.status is VERBS[plan.verb]]
+    page, done = _page(ledger, plan, limit)
     deed = Act(verb=plan.verb, by=plan.by, reason=plan.reason, plan=plan.id, generation=plan.generation)
-    acted = tuple(letter.id for letter in _carry_out(ledger, deed, fit))
-    skipped = len(page) - len(fit)
-    if page:
-        ledger.audit(plan.by, plan.verb, f"{plan.id} {plan.query}", len(acted), plan.reason)
-    ledger.plans[plan.id] = moved_on = replace(
-        plan,
-        cursor=page[-1].seq if page else plan.cursor,
-        acted=plan.acted + len(acted),
-        skipped=plan.skipped + skipped,
-        done=not rest or plan.acted + len(acted) == plan.limit,
-    )
-    return Step(plan=moved_on, acted=acted, skipped=skipped)
+    acted = tuple(letter.id for letter in _carry_out(ledger, deed, page))
+    if acted:
+        ledger.audit(plan.by, plan.verb, f"plan {plan.id}", len(acted), plan.reason)
+    cursor = page[-1].seq if page else plan.cursor
+    kept = replace(plan, cursor=cursor, acted=plan.acted + len(acted), done=done)
+    ledger.plans[plan.id] = kept
+    return Step(plan=kept, acted=acted, skipped=0)
 
 
 def _page(ledger: Ledger, plan: Plan, limit: int) -> tuple[list[Row], bool]:
-    """Return the next rows of the plan, and whether there may be more."""
-    size = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
+    """Return the next rows of the plan, and whether they are the last."""
+    left = math.inf if plan.limit is None else plan.limit - plan.acted
     rows = _in_plan(ledger, plan)
-    page = [row for _, row in zip(range(size), rows, strict=False)]
-    return page, next(rows, None) is not None
+    page = list(islice(rows, int(min(limit, left))))
+    return page, len(page) == left or next(rows, None) is None
 
 
 def _in_plan(ledger: Ledger, plan: Plan) -> Iterator[Row]:
+    """Yield the letters still to act on; those that the verb is not for are no part of a plan."""
     wanted, now = queries.parse(plan.query), ledger.now_us
     for seq in sorted(seq for seq in ledger.shelf.rows if seq > plan.cursor):
         row = ledger.shelf.rows[seq]
-        if row.letter.token <= plan.cutoff and wanted.matches(row.letter, now):
+        fits = row.letter.status is VERBS[plan.verb] and row.letter.token <= plan.cutoff
+        if fits and wanted.matches(row.letter, now):
             yield row
 
 

@@ -31,7 +31,7 @@ def put(ledger: Ledger, drafts: Sequence[Draft]) -> list[Receipt]:
     letters = [changes.accepted(draft, ledger.now_us) for draft in fresh]
     token = ledger.next_token()
     for draft, letter in zip(fresh, letters, strict=True):
-        ledger.shelf.add(replace(letter, token=token), ordered=ledger.doors.of(draft.queue).spec.ordered)
+        ledger.shelf.add(replace(letter, token=token), ordered=ledger.doors.made(draft.queue).spec.ordered)
         if draft.failure is not None:
             ledger.shelf.note_failure(draft.failure, letter.created_us)
     return receipts

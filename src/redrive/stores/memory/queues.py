@@ -75,6 +75,10 @@ class Doors:
 
     def of(self, queue: str) -> Door:
         """Return the door of *queue*; one that nobody declared has no limits."""
+        return self.by_name.get(queue) or Door(QueueSpec(name=queue))
+
+    def made(self, queue: str) -> Door:
+        """Return the door of *queue*, which is known from now on."""
         return self.by_name.setdefault(queue, Door(QueueSpec(name=queue)))
 
     def states(self) -> list[QueueState]:
@@ -85,5 +89,5 @@ class Doors:
         """Take other settings; return those whose order per key changed."""
         changed = [spec for spec in specs if spec.ordered != self.of(spec.name).spec.ordered]
         for spec in specs:
-            self.of(spec.name).declare(spec)
+            self.made(spec.name).declare(spec)
         return changed

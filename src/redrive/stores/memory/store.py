@@ -19,7 +19,7 @@ from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.memory import acting, finding, putting, working
 from redrive.stores.memory.acting import Act
-from redrive.stores.memory.bell import Bell
+from redrive.stores.bell import Bell
 from redrive.stores.memory.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class MemoryStore:
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*, with an audit entry."""
         with self._turn(ring=True) as ledger:
-            ledger.doors.of(queue).shut(paused=paused, by=by, reason=reason)
+            ledger.doors.made(queue).shut(paused=paused, by=by, reason=reason)
             ledger.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
     async def workers(self) -> list[WorkerBeat]:

@@ -1,0 +1,78 @@
+"""What all workers share: breakers, retry budgets, and keys that were handled."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.core.breaker import BreakerRules, BreakerState
+from redrive.core.budget import DEFAULT_BUDGET_RULES
+
+RULES = BreakerRules(failures=3, ratio=0.5, window=60, open_for=30, probes=2)
+
+
+async def test_a_new_breaker_lets_everything_through(store):
+    assert await store.breakers() == {}
+    assert await store.probe("payments", RULES, 7) == 7
+
+
+async def test_a_breaker_opens_for_everybody_and_lets_nothing_through(store):
+    await store.report("payments", RULES, successes=1, failures=2)
+    opened = await store.report("payments", RULES, successes=0, failures=1)
+    assert (opened.name, opened.state) == ("payments", BreakerState.OPEN)
+    assert await store.breakers() == {"payments": opened}
+    assert await store.probe("payments", RULES, 7) == 0
+    assert await store.probe("mail", RULES, 7) == 7
+
+
+async def test_a_rested_breaker_lets_a_few_probes_through_and_closes_when_they_pass(store, clock):
+    await store.report("payments", RULES, successes=0, failures=3)
+    clock.advance(31)
+    assert await store.probe("payments", RULES, 7) == 2
+    assert await store.probe("payments", RULES, 7) == 0
+    assert (await store.breakers())["payments"].state is BreakerState.HALF_OPEN
+    await store.report("payments", RULES, successes=2, failures=0)
+    assert (await store.breakers())["payments"].state is BreakerState.CLOSED
+    assert await store.probe("payments", RULES, 7) == 7
+
+
+async def test_a_failed_probe_opens_the_breaker_again(store, clock):
+    await store.report("payments", RULES, successes=0, failures=3)
+    clock.advance(31)
+    await store.probe("payments", RULES, 1)
+    assert (await store.report("payments", RULES, successes=0, failures=1)).state is BreakerState.OPEN
+    clock.advance(29)
+    assert await store.probe("payments", RULES, 7) == 0
+
+
+async def test_old_outcomes_are_forgotten(store, clock):
+    await store.report("payments", RULES, successes=0, failures=2)
+    clock.advance(61)
+    assert (await store.report("payments", RULES, successes=0, failures=1)).state is BreakerState.CLOSED
+
+
+async def test_breakers_are_shown_as_they_stand_now(store, clock):
+    await store.report("payments", RULES, successes=0, failures=3)
+    clock.advance(31)
+    assert (await store.breakers())["payments"].state is BreakerState.HALF_OPEN
+
+
+async def test_an_empty_retry_budget_asks_for_a_wait(store, clock):
+    burst, floor = DEFAULT_BUDGET_RULES.burst, DEFAULT_BUDGET_RULES.floor
+    assert await store.spend("work", firsts=0, retries=int(burst)) == 0
+    assert await store.spend("work", firsts=0, retries=20) == pytest.approx(20 / floor)
+    assert await store.spend("other", firsts=0, retries=1) == 0
+    clock.advance(10)
+    assert await store.spend("work", firsts=0, retries=1) == 0
+
+
+async def test_first_attempts_earn_retries(store):
+    await store.spend("work", firsts=0, retries=int(DEFAULT_BUDGET_RULES.burst))
+    await store.spend("work", firsts=100, retries=0)
+    assert await store.spend("work", firsts=0, retries=int(100 * DEFAULT_BUDGET_RULES.ratio)) == 0
+
+
+async def test_a_key_is_handled_once_per_handler(store):
+    assert await store.handled("ship", "order-17")
+    assert not await store.handled("ship", "order-17")
+    assert await store.handled("bill", "order-17")
+    assert await store.handled("ship", "order-18")

@@ -1,0 +1,215 @@
+"""Acting on many letters: a plan freezes who is meant and goes page by page."""
+
+from __future__ import annotations
+
+import pytest
+from tests.stores.samples import (
+    DELIVERED,
+    act,
+    claim,
+    dead,
+    draft,
+    failure,
+    get,
+    give_up,
+    letter_id,
+    names,
+    put,
+    settle_all,
+    status,
+)
+
+from redrive.core.letter import Status
+from redrive.core.plan import Plan
+from redrive.errors import PlanNotFound
+from redrive.stores.contract import books
+
+
+def plan(query: str = "status:failed", verb: str = "replay", **fields) -> Plan:
+    told = {"id": "plan-1", "verb": verb, "query": query, "by": "ada", "reason": "fixed", "cutoff": 0}
+    return Plan(**{**told, **fields})
+
+
+async def carry_out(store, plan_id: str = "plan-1", limit: int = 3) -> list[str]:
+    """Step until the plan is done, and return the ids acted on, in order."""
+    acted: list[str] = []
+    for _ in range(100):
+        step = await store.step(plan_id, limit=limit)
+        acted += step.acted
+        assert step.plan == await store.plan(plan_id)
+        assert len(step.acted) <= limit
+        if step.plan.done:
+            return acted
+    raise AssertionError("the plan never came to its end")
+
+
+def ids(letters: str) -> list[str]:
+    return [letter_id(name) for name in letters]
+
+
+async def test_a_plan_acts_on_every_letter_of_its_query_once(store):
+    await dead(store, *"abcdefgh")
+    await put(store, "pending")
+    await store.start_plan(plan())
+    assert await carry_out(store) == ids("abcdefgh")
+    assert (await store.plan("plan-1")).acted == 8
+    assert {(await get(store, name)).cycles for name in "abcdefgh"} == {1}
+    assert len(await claim(store)) == 9
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
+async def test_pages_of_any_size_come_to_the_same(store, limit):
+    await dead(store, *"abcdef")
+    await store.start_plan(plan())
+    assert await carry_out(store, limit=limit) == ids("abcdef")
+
+
+async def test_a_plan_keeps_what_it_was_told_and_when_it_began(store, clock):
+    sent = plan(limit=5, generation=3)
+    kept = await store.start_plan(sent)
+    assert (kept.id, kept.verb, kept.query, kept.by, kept.reason) == (
+        "plan-1", "replay", "status:failed", "ada", "fixed"
+    )  # fmt: skip
+    assert (kept.limit, kept.generation, kept.created_us) == (5, 3, clock.wall_us())
+    assert (kept.acted, kept.skipped, kept.done) == (0, 0, False)
+    assert await store.plan("plan-1") == kept
+
+
+async def test_a_plan_that_nobody_made_is_not_found(store):
+    for call in (store.plan("nobody"), store.step("nobody", limit=1)):
+        with pytest.raises(PlanNotFound, match="'nobody'"):
+            await call
+
+
+async def test_letters_that_fail_after_the_plan_began_are_not_part_of_it(store):
+    await put(store, "running")
+    [running] = await claim(store)
+    await dead(store, "a")
+    await store.start_plan(plan())
+    await store.settle([(running, give_up())])
+    await dead(store, "late")
+    assert await carry_out(store) == ids("a")
+    assert await status(store, "late") is await status(store, "running") is Status.FAILED
+
+
+async def test_a_letter_that_fails_again_while_the_plan_runs_is_not_replayed_twice(store):
+    await dead(store, *"abcd")
+    await store.start_plan(plan())
+    await store.step("plan-1", limit=2)
+    assert sorted(await settle_all(store, give_up())) == ["a", "b"]
+    assert await carry_out(store) == ids("cd")
+    assert (await get(store, "a")).cycles == 1
+
+
+async def test_a_letter_that_somebody_moved_meanwhile_is_left_alone(store):
+    await dead(store, *"abcd")
+    await store.start_plan(plan())
+    await act(store, "archive", "b")
+    await act(store, "restore", "b")
+    await act(store, "replay", "c")
+    assert await carry_out(store) == ids("ad")
+    assert [(await get(store, name)).cycles for name in "abcd"] == [1, 0, 1, 1]
+
+
+async def test_nothing_outside_the_query_is_touched(store):
+    await dead(store, "a", "b")
+    await put(store, draft("c", kind="invoice", failure=failure("other", fingerprint="g2")))
+    before = await get(store, "c")
+    await store.start_plan(plan("status:failed kind:order.*"))
+    assert await carry_out(store) == ids("ab")
+    assert await get(store, "c") == before
+
+
+async def test_a_query_on_payload_and_error_text_acts_only_on_what_it_means(store):
+    for n in range(6):
+        payload = b'{"user": {"id": %d}}' % (n % 2)
+        await put(store, draft(str(n), payload=payload, failure=failure(f"boom {n}", fingerprint=f"f{n}")))
+    await store.start_plan(plan("status:failed payload.user.id:1 -error:~3"))
+    assert await carry_out(store, limit=2) == [letter_id("1"), letter_id("5")]
+
+
+async def test_a_canary_acts_on_no_more_than_its_limit(store):
+    await dead(store, *"abcdef")
+    await store.start_plan(plan(limit=4))
+    assert await carry_out(store) == ids("abcd")
+    assert await status(store, "e") is Status.FAILED
+
+
+async def test_a_finished_plan_does_nothing_more(store):
+    await dead(store, "a")
+    await store.start_plan(plan())
+    await carry_out(store)
+    await settle_all(store, give_up())
+    entries = await store.audit()
+    step = await store.step("plan-1", limit=10)
+    assert (step.acted, step.plan.done) == ((), True)
+    assert await store.audit() == entries
+
+
+async def test_a_plan_that_finds_nothing_is_done(store):
+    await store.start_plan(plan())
+    assert await carry_out(store) == []
+
+
+async def test_the_cycle_remembers_the_plan_and_the_letter_its_generation(store):
+    await dead(store, "a")
+    await store.start_plan(plan(generation=7))
+    await carry_out(store)
+    letter = await get(store, "a")
+    [cycle] = letter.failure_history
+    assert (cycle.plan, cycle.replayed_by, cycle.reason, letter.generation) == ("plan-1", "ada", "fixed", 7)
+
+
+async def test_every_page_that_acted_has_its_audit_entry(store):
+    await dead(store, *"abcde")
+    await store.start_plan(plan())
+    await carry_out(store, limit=2)
+    pages = [entry for entry in await store.audit() if entry.verb == "replay"]
+    assert [entry.count for entry in pages] == [1, 2, 2]
+    assert all("plan-1" in entry.target and entry.by == "ada" and entry.reason == "fixed" for entry in pages)
+
+
+@pytest.mark.parametrize(
+    ("verb", "query", "ends"),
+    [
+        ("archive", "status:failed", Status.ARCHIVED),
+        ("cancel", "status:pending", Status.ARCHIVED),
+        ("restore", "status:archived", Status.PENDING),
+    ],
+)
+async def test_every_verb_can_be_planned(store, verb, query, ends):
+    await dead(store, "a")
+    await put(store, "b", "c")
+    await act(store, "cancel", "c")
+    name = {"archive": "a", "cancel": "b", "restore": "c"}[verb]
+    await store.start_plan(plan(query, verb))
+    assert await carry_out(store) == [letter_id(name)]
+    assert await status(store, name) is ends
+
+
+async def test_a_planned_purge_removes_and_counts(store):
+    await put(store, *"abcd")
+    await act(store, "cancel", "a", "b", "c")
+    await store.start_plan(plan("status:archived", "purge"))
+    assert await carry_out(store, limit=2) == ids("abc")
+    assert books(await store.tallies())["purged"] == 3
+    assert await settle_all(store, DELIVERED) == ["d"]
+
+
+async def test_a_verb_touches_only_letters_it_is_for_whatever_the_query_says(store):
+    await dead(store, "a")
+    await put(store, "b")
+    await store.start_plan(plan("kind:order.*", "replay"))
+    before = await get(store, "b")
+    assert await carry_out(store) == ids("a")
+    assert await get(store, "b") == before
+
+
+async def test_two_plans_over_the_same_letters_act_on_each_letter_once(store):
+    await dead(store, *"abcd")
+    await store.start_plan(plan())
+    await store.start_plan(plan(id="plan-2"))
+    await store.step("plan-1", limit=2)
+    assert await carry_out(store, "plan-2") == ids("cd")
+    assert await carry_out(store) == []
+    assert names(await claim(store)) == [*"abcd"]

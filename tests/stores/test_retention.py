@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from tests.stores.samples import (
+    DELIVERED,
+    act,
+    after,
+    claim,
+    dead,
+    draft,
+    find_all,
+    get,
+    letter_id,
+    names,
+    put,
+    settle_all,
+)
+
+from redrive.stores.contract import Retention, books
+
+DAY = 86_400.0
+DEFAULT = Retention()
+
+
+async def one_of_each(store) -> None:
+    """Leave one letter in every status, named after it."""
+    await dead(store, "failed")
+    await put(store, "delivered")
+    await settle_all(store, DELIVERED)
+    await put(store, "in_flight")
+    await claim(store)
+    await put(store, "archived", "pending")
+    await act(store, "cancel", "archived")
+
+
+async def test_delivered_letters_go_after_a_week_archived_ones_after_a_month_and_the_rest_never(store, clock):
+    await one_of_each(store)
+    clock.advance(7 * DAY - 1)
+    assert await store.retain(DEFAULT) == 0
+    clock.advance(1)
+    assert await store.retain(DEFAULT) == 1
+    assert await store.get(letter_id("delivered")) is None
+    clock.advance(23 * DAY)
+    assert await store.retain(DEFAULT) == 1
+    clock.advance(10_000 * DAY)
+    assert await store.retain(DEFAULT) == 0
+    assert sorted(names(await find_all(store))) == ["failed", "in_flight", "pending"]
+
+
+async def test_dead_letters_go_by_time_only_if_the_user_says_so(store, clock):
+    await one_of_each(store)
+    clock.advance(DAY)
+    assert await store.retain(Retention(delivered=None, archived=None, failed=DAY)) == 1
+    assert await store.get(letter_id("failed")) is None
+    assert len(await find_all(store)) == 4
+
+
+async def test_nothing_goes_when_everything_is_kept_for_ever(store, clock):
+    await one_of_each(store)
+    clock.advance(10_000 * DAY)
+    assert await store.retain(Retention(delivered=None, archived=None)) == 0
+
+
+async def test_what_goes_is_counted_as_purged(store, clock):
+    await one_of_each(store)
+    clock.advance(30 * DAY)
+    await store.retain(DEFAULT)
+    kept = books(await store.tallies())
+    assert (kept["enqueued"], kept["purged"], kept["delivered"], kept["archived"]) == (5, 2, 0, 0)
+
+
+async def test_retention_counts_from_when_a_letter_came_to_rest(store, clock):
+    await put(store, draft("a", delay=6 * DAY))
+    clock.advance(6 * DAY)
+    await settle_all(store, DELIVERED)
+    clock.advance(6 * DAY)
+    assert await store.retain(DEFAULT) == 0
+    clock.advance(DAY)
+    assert await store.retain(DEFAULT) == 1
+
+
+async def test_small_looks_reach_every_letter_in_the_end(store, clock):
+    await put(store, *(str(n) for n in range(25)))
+    await settle_all(store, DELIVERED)
+    await dead(store, *(f"dead {n}" for n in range(10)))
+    clock.advance(8 * DAY)
+    removed = [await store.retain(DEFAULT, limit=4) for _ in range(12)]
+    assert sum(removed) == 25
+    assert max(removed) <= 4
+    await put(store, "later")
+    await settle_all(store, DELIVERED)
+    clock.advance(8 * DAY)
+    assert sum([await store.retain(DEFAULT, limit=4) for _ in range(8)]) == 1
+
+
+async def test_a_letter_that_waited_for_one_that_is_gone_runs_all_the_same(store, clock):
+    await put(store, "a", after("b", "a", delay=30 * DAY))
+    await settle_all(store, DELIVERED)
+    clock.advance(30 * DAY)
+    assert await store.retain(DEFAULT) == 1
+    assert names(await claim(store)) == ["b"]
+
+
+async def test_the_idempotency_key_of_a_letter_that_is_gone_is_free(store, clock):
+    await put(store, draft("a", idempotency_key="17"))
+    await settle_all(store, DELIVERED)
+    clock.advance(8 * DAY)
+    await store.retain(DEFAULT)
+    await put(store, draft("b", idempotency_key="17"))
+    assert (await get(store, "b")).idempotency_key == "17"

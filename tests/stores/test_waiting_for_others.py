@@ -1,0 +1,147 @@
+"""Letters that run after others: `after`."""
+
+from __future__ import annotations
+
+import pytest
+from tests.stores.samples import (
+    DELIVERED,
+    WANT,
+    act,
+    after,
+    claim,
+    dead,
+    draft,
+    failure,
+    find_all,
+    get,
+    give_up,
+    letter_id,
+    names,
+    put,
+    retry,
+    settle_all,
+    status,
+)
+
+from redrive.core.letter import Status
+from redrive.errors import LetterNotFound
+
+
+async def test_a_letter_runs_once_those_before_it_are_delivered(store):
+    await put(store, "a", "b", after("c", "a", "b"))
+    first, second = await claim(store)
+    await store.settle([(first, DELIVERED)])
+    assert await claim(store) == []
+    await store.settle([(second, DELIVERED)])
+    assert await settle_all(store, DELIVERED) == ["c"]
+
+
+async def test_a_waiting_letter_is_pending_and_visible_but_not_runnable(store, clock):
+    await put(store, "a", after("b", "a"))
+    await claim(store)
+    clock.advance(1e6)
+    assert await status(store, "b") is Status.PENDING
+    assert (await get(store, "b")).after == (letter_id("a"),)
+    assert not (await store.backlog([WANT])).runnable
+
+
+async def test_a_letter_may_wait_for_an_earlier_one_of_the_same_call(store):
+    await store.put([draft("a"), after("b", "a")])
+    assert [await settle_all(store, DELIVERED), await settle_all(store, DELIVERED)] == [["a"], ["b"]]
+
+
+async def test_an_unknown_letter_to_wait_for_is_refused_and_nothing_is_kept(store):
+    with pytest.raises(LetterNotFound, match=letter_id("unknown")):
+        await store.put([draft("a"), after("b", "unknown")])
+    assert await find_all(store) == []
+
+
+async def test_a_letter_cannot_wait_for_itself(store):
+    with pytest.raises(LetterNotFound):
+        await store.put([after("a", "a")])
+
+
+async def test_a_delivered_letter_needs_no_waiting_for(store):
+    await put(store, "a")
+    await settle_all(store, DELIVERED)
+    await put(store, after("b", "a"))
+    assert names(await claim(store)) == ["b"]
+
+
+async def test_naming_a_letter_twice_waits_for_it_once(store):
+    await put(store, "a", after("b", "a", "a"))
+    assert [await settle_all(store, DELIVERED), await settle_all(store, DELIVERED)] == [["a"], ["b"]]
+
+
+async def test_a_letter_waits_while_another_is_retried_failed_or_archived_until_its_replay_is_delivered(store):
+    await put(store, "a", after("b", "a"))
+    await settle_all(store, retry())
+    assert await settle_all(store, give_up()) == ["a"]
+    assert await claim(store) == []
+    await act(store, "archive", "a")
+    assert await claim(store) == []
+    await act(store, "restore", "a")
+    await act(store, "replay", "a")
+    assert [await settle_all(store, DELIVERED), await settle_all(store, DELIVERED)] == [["a"], ["b"]]
+
+
+async def test_a_letter_may_be_put_to_wait_for_a_dead_one(store):
+    await dead(store, "a")
+    await put(store, after("b", "a"))
+    assert await claim(store) == []
+    await act(store, "replay", "a")
+    assert [await settle_all(store, DELIVERED), await settle_all(store, DELIVERED)] == [["a"], ["b"]]
+
+
+async def test_a_letter_whose_predecessor_was_purged_undelivered_waits_and_stays_visible(store, clock):
+    await put(store, "a", after("b", "a"))
+    await act(store, "cancel", "a")
+    await act(store, "purge", "a")
+    clock.advance(1e6)
+    assert await claim(store) == []
+    assert await status(store, "b") is Status.PENDING
+    await act(store, "cancel", "b")
+    await act(store, "restore", "b")
+    assert await claim(store) == []
+
+
+async def test_chains_and_fans_run_in_their_order(store):
+    await put(store, "a", after("b1", "a"), after("b2", "a"), after("c", "b1", "b2"))
+    rounds = [sorted(await settle_all(store, DELIVERED)) for _ in range(4)]
+    assert rounds == [["a"], ["b1", "b2"], ["c"], []]
+
+
+async def test_a_delay_counts_beside_the_wait_for_others(store, clock):
+    await put(store, "a", after("b", "a", delay=60))
+    await settle_all(store, DELIVERED)
+    assert await claim(store) == []
+    clock.advance(60)
+    assert names(await claim(store)) == ["b"]
+
+
+async def test_a_cancelled_letter_that_is_restored_waits_again_or_no_longer(store):
+    await put(store, "a", after("b", "a"), after("c", "a"))
+    await act(store, "cancel", "b", "c")
+    await act(store, "restore", "b")
+    assert await settle_all(store, DELIVERED) == ["a"]
+    await act(store, "restore", "c")
+    assert sorted(await settle_all(store, DELIVERED)) == ["b", "c"]
+
+
+async def test_a_dead_letter_of_somebody_elses_waits_after_its_replay(store):
+    await put(store, "a", after("b", "a", failure=failure()))
+    await act(store, "replay", "b")
+    assert [await settle_all(store, DELIVERED), await settle_all(store, DELIVERED)] == [["a"], ["b"]]
+
+
+async def test_many_deliveries_in_one_call_free_everybody_who_waited(store):
+    await put(store, *(f"a{n}" for n in range(20)), after("b", *(f"a{n}" for n in range(20))))
+    assert len(await settle_all(store, DELIVERED)) == 20
+    assert await settle_all(store, DELIVERED) == ["b"]
+
+
+async def test_a_letter_waits_across_queues(store):
+    await put(store, "a", after("b", "a", queue="other"))
+    assert await claim(store, queue="other") == []
+    await settle_all(store, DELIVERED)
+    assert names(await claim(store, queue="other")) == ["b"]
