@@ -8,9 +8,11 @@ when its pipe does, and at once, in the middle of a letter, when its parent is g
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,8 @@ def main(pipe: int, lifeline: int) -> None:
     # Not SIG_IGN: programs that handlers start would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave_it_to_the_parent)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what a handler printed must not die with it
     threading.Thread(target=_die_with, args=(lifeline,), name="redrive-lifeline", daemon=True).start()
     with socket.socket(fileno=pipe) as end:
         _serve(end)

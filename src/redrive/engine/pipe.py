@@ -87,7 +87,8 @@ class Pipe:
             self._end(f"sent what is no report ({error})")
             return
         for report in reports:
-            self._reported(report)
+            if self._socket.fileno() >= 0:  # else an earlier one was the last that we wanted to hear
+                self._reported(report)
 
     def _end(self, why: str) -> None:
         self.close()

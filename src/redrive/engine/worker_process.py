@@ -111,8 +111,8 @@ class Child:
 
     def _hear(self, report: Report) -> None:
         if report.number != self._number or (self.run is None and self.is_ready):
-            self._pool.broken(self)
-            self.kill("sent a report that nobody asked for")
+            self._pipe.close()
+            self._silence("sent a report that nobody asked for")
         elif report.number == READY:
             self.is_ready = True
             self._start_timer.cancel()

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pydantic
+import pytest
+from tests.engine.handlers_for_processes import succeed
+from tests.engine.starting import letter
+
+from redrive.core.classify import Undecodable
+from redrive.core.letter import BYTES, Letter
+from redrive.core.policy import RetryPolicy
+from redrive.engine.handler import build_handler
+from redrive.errors import HandlerError
+
+if TYPE_CHECKING:
+    from decimal import Decimal as Unimported
+
+
+@dataclasses.dataclass
+class OrderData:
+    order: int
+
+
+class OrderStruct(msgspec.Struct):
+    order: int
+
+
+class OrderModel(pydantic.BaseModel):
+    order: int
+
+
+class Stranger:
+    pass
+
+
+def takes_nothing_said(payload):
+    return payload
+
+
+def takes_any(payload: Any):
+    return payload
+
+
+def takes_dict(payload: dict):
+    return payload
+
+
+def takes_list(payload: list[int]):
+    return payload
+
+
+def takes_int(payload: int):
+    return payload
+
+
+def takes_str(payload: str):
+    return payload
+
+
+def takes_bytes(payload: bytes):
+    return payload
+
+
+def takes_dataclass(payload: OrderData):
+    return payload
+
+
+def takes_struct(payload: OrderStruct):
+    return payload
+
+
+def takes_model(payload: OrderModel):
+    return payload
+
+
+def called(function: Any, one: Letter) -> Any:
+    return build_handler("order", function).call(one)
+
+
+@pytest.mark.parametrize(
+    ("function", "payload", "content_type", "argument"),
+    [
+        (takes_nothing_said, b'{"order": 17}', "application/json", {"order": 17}),
+        (takes_nothing_said, b"[1]", "application/json; charset=utf-8", [1]),
+        (takes_nothing_said, b"[1]", "application/problem+json", [1]),
+        (takes_nothing_said, "grüß".encode(), "text/plain; charset=utf-8", "grüß"),
+        (takes_nothing_said, b"\x00\xff", BYTES, b"\x00\xff"),
+        (takes_any, b"null", "application/json", None),
+        (takes_dict, b'{"order": 17}', "application/json", {"order": 17}),
+        (takes_list, b"[1, 2]", "application/json", [1, 2]),
+        (takes_int, b"17", "application/json", 17),
+        (takes_str, b'"hello"', "application/json", "hello"),
+        (takes_str, b"hello", "text/plain", "hello"),
+        (takes_bytes, b'{"order": 17}', "application/json", b'{"order": 17}'),
+        (takes_dataclass, b'{"order": 17}', "application/json", OrderData(17)),
+        (takes_struct, b'{"order": 17}', "application/json", OrderStruct(17)),
+        (takes_model, b'{"order": 17}', "application/json", OrderModel(order=17)),
+    ],
+)
+def test_a_payload_is_decoded_as_its_annotation_says(function, payload, content_type, argument):
+    assert called(function, letter(payload, content_type=content_type)) == argument
+
+
+@pytest.mark.parametrize(
+    ("function", "payload", "content_type"),
+    [
+        (takes_nothing_said, b"{", "application/json"),
+        (takes_nothing_said, b"", "application/json"),
+        (takes_nothing_said, b"\xff", "text/plain"),
+        (takes_nothing_said, b"[" * 100_000, "application/json"),
+        (takes_nothing_said, b'["\xed\xa0\x80"]', "application/json"),
+        (takes_dict, b"[1]", "application/json"),
+        (takes_dict, b"a=1&b=2", "application/x-www-form-urlencoded"),
+        (takes_dict, b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "application/json"),
+        (takes_int, b'"17"', "application/json"),
+        (takes_str, b"17", "application/json"),
+        (takes_dataclass, b"{}", "application/json"),
+        (takes_struct, b'{"order": "x"}', "application/json"),
+        (takes_model, b'{"order": "s3cret"}', "application/json"),
+        (takes_model, b"[" * 100_000, "application/json"),
+    ],
+)
+def test_a_payload_that_does_not_decode_says_so_without_its_content(function, payload, content_type):
+    with pytest.raises(Undecodable) as caught:
+        called(function, letter(payload, content_type=content_type))
+
+    assert "does not decode as" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__cause__ is None  # a decoder's own error may quote the payload
+
+
+def only_letter(it: Letter):
+    return it.id
+
+
+def both(payload: dict, it: Letter):
+    return payload, it.id
+
+
+def both_turned(it: Letter, payload: dict):
+    return payload, it.id
+
+
+def by_name(*, payload: dict, it: Letter):
+    return payload, it.id
+
+
+def with_more(payload: dict, tries: int = 3, *, it: Letter, **more: int):
+    return payload, it.id, tries, more
+
+
+@pytest.mark.parametrize(
+    ("function", "returned"),
+    [
+        (only_letter, "a"),
+        (both, ({"order": 17}, "a")),
+        (both_turned, ({"order": 17}, "a")),
+        (by_name, ({"order": 17}, "a")),
+        (with_more, ({"order": 17}, "a", 3, {})),
+        (functools.partial(with_more, tries=5), ({"order": 17}, "a", 5, {})),
+    ],
+)
+def test_a_parameter_annotated_letter_gets_the_letter_wherever_it_stands(function, returned):
+    handler = build_handler("order", function)
+
+    assert handler.wants_letter
+    assert handler.call(letter()) == returned
+
+
+class Shop:
+    async def ship(self, payload: dict):
+        return payload
+
+    async def __call__(self, payload: dict):
+        return payload
+
+
+async def ship(payload: dict):
+    return payload
+
+
+@pytest.mark.parametrize(
+    ("function", "engine"),
+    [
+        (ship, "async"),
+        (Shop().ship, "async"),
+        (Shop(), "async"),
+        (functools.partial(ship), "async"),
+        (takes_dict, "thread"),
+        (lambda payload: payload, "thread"),
+    ],
+)
+def test_async_functions_run_on_the_loop_and_the_others_in_threads(function, engine):
+    assert build_handler("order", function).engine == engine
+
+
+def no_parameters():
+    pass
+
+
+def two_payloads(first: dict, second: dict):
+    pass
+
+
+def two_letters(first: Letter, second: Letter):
+    pass
+
+
+def takes_stranger(payload: Stranger):
+    pass
+
+
+def takes_unimported(payload: Unimported):
+    pass
+
+
+def generates(payload: dict):
+    yield payload
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        (no_parameters, {}, "must take the payload"),
+        (two_letters, {}, "must take the payload"),
+        (two_payloads, {}, "'second'"),
+        (takes_stranger, {}, "cannot be decoded into"),
+        (takes_unimported, {}, "TYPE_CHECKING"),
+        (generates, {}, "`yield`"),
+        (Stranger, {}, "must be a function"),
+        (17, {}, "must be a function"),
+        (takes_dict, {"engine": "async"}, "leave engine away"),
+        (takes_dict, {"engine": "rocket"}, "async, thread or process"),
+        (takes_dict, {"timeout": 0}, "timeout is 0"),
+        (takes_dict, {"timeout": float("nan")}, "timeout is nan"),
+        (takes_dict, {"concurrency": 0}, "concurrency is 0"),
+        (lambda payload: payload, {"engine": "process"}, "a lambda"),
+        (Shop().ship, {"engine": "process"}, "engine='thread'"),
+        (succeed, {"engine": "process", "succeeded": lambda result: True}, "a lambda"),
+    ],
+)
+def test_nonsense_is_refused_with_a_way_out(function, options, said):
+    with pytest.raises(HandlerError, match="cannot use") as caught:
+        build_handler("order", function, **options)
+
+    assert said in str(caught.value)
+
+
+def test_a_nested_function_cannot_run_in_a_process():
+    def nested(payload: dict):
+        pass
+
+    with pytest.raises(HandlerError, match="inside a class or another function"):
+        build_handler("order", nested, engine="process")
+
+
+def test_all_problems_are_said_at_once():
+    with pytest.raises(HandlerError) as caught:
+        build_handler("order", no_parameters, timeout=-1, concurrency=0)
+
+    assert [part in str(caught.value) for part in ("timeout", "concurrency", "payload")] == [True] * 3
+
+
+def test_a_handlers_error_lists_are_added_to_its_policy():
+    policy = RetryPolicy.exponential(max_attempts=7, terminal_errors=(KeyError,))
+    handler = build_handler("order", takes_dict, policy=policy, terminal_errors=(ValueError,), retryable_errors=("X",))
+
+    assert handler.policy.terminal_errors == (KeyError, ValueError)
+    assert handler.policy.retryable_errors == ("X",)
+    assert handler.policy.max_attempts == 7
+
+
+def test_a_handler_is_named_as_it_is_imported():
+    assert build_handler("order", succeed).name == "tests.engine.handlers_for_processes:succeed"
