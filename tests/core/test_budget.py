@@ -42,6 +42,11 @@ def test_debts_add_up_and_are_paid_by_time():
     assert (first, second, third) == (1, 2, 1)
 
 
+def test_a_debt_is_never_larger_than_the_longest_wait_pays_back():
+    budget, _ = spend(EMPTY, RULES, 0, 10**9, 1_000)
+    assert spend(budget, RULES, 0, 1, 1_000 + RULES.longest)[1] == pytest.approx(0.1)
+
+
 def test_first_attempts_never_wait():
     budget, _ = spend(EMPTY, RULES, 0, 1_000, 1_000)
     assert spend(budget, RULES, 1, 0, 1_000)[1] == 0

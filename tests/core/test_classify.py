@@ -314,6 +314,7 @@ def test_a_policy_may_name_groups_themselves():
         ("malformed data", "validation"),
         ("invalid connection string", "validation"),
         ("author not found", "permanent"),
+        ("contemporary art not found", "permanent"),
         ("something odd", "permanent"),
         ("", "permanent"),
     ],

@@ -170,6 +170,16 @@ def test_frames_of_libraries_are_kept_when_there_are_no_others():
     assert frames[0] == "json:loads"
 
 
+def test_our_own_frames_are_never_shown():
+    ours = {"__name__": "redrive.engine.attempt", "error": ValueError("x")}
+    exec("def run():\n    raise error", ours)  # noqa: S102 - the frame must look like ours
+    try:
+        ours["run"]()
+    except ValueError as error:
+        frames = describe(error)[2]
+    assert [frame.rpartition(":")[2] for frame in frames] == ["test_our_own_frames_are_never_shown"]
+
+
 def test_a_deep_recursion_keeps_its_innermost_frames():
     limit = sys.getrecursionlimit()
     frames = describe(raised(ValueError("x"), limit // 2))[2]
