@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from redrive.cli.letters import sample_table
-from redrive.cli.output import cell, emit, note, say
+from redrive.cli.output import cell, emit, letters, note, say
 from redrive.cli.session import author, with_store
 from redrive.errors import MoveRefused
 
@@ -144,8 +144,8 @@ async def _by_id(store: Store, order: Order) -> Done:
 
 
 def _print_preview(preview: Preview, order: Order) -> None:
-    number = f"{'at least ' if preview.at_least else ''}{preview.count}"
-    say(f"{order.verb}: {number} letters match {cell(preview.query)}")
+    hedge = "at least " if preview.at_least else ""
+    say(f"{order.verb}: {hedge}{letters(preview.count)} matching {cell(preview.query)}")
     if preview.kinds:
         say("kinds: " + ", ".join(f"{cell(kind)} ({count})" for kind, count in preview.kinds.items()))
     if preview.sample:
@@ -159,19 +159,19 @@ def _ask(order: Order, count: int, hedge: str) -> None:
     if order.typed:
         _ask_for_number(order, count)
     elif not order.yes and (order.query or len(order.ids) > 1):
-        typer.confirm(f"{order.verb} {hedge}{count} letters?", abort=True, err=True)
+        typer.confirm(f"{order.verb} {hedge}{letters(count)}?", abort=True, err=True)
 
 
 def _ask_for_number(order: Order, count: int) -> None:
     if order.yes and order.confirm is None:
-        raise MoveRefused(f"cannot purge {count} letters: add --confirm {count} to --yes, or answer the question")
+        raise MoveRefused(f"cannot purge {letters(count)}: add --confirm {count} to --yes, or answer the question")
     typed = order.confirm
     if typed is None:
         typed = typer.prompt(
             f"purge cannot be undone; type the number of letters ({count}) to purge them", type=int, err=True
         )
     if typed != count:
-        raise MoveRefused(f"cannot purge: {count} letters are meant and {typed} was typed; nothing was purged")
+        raise MoveRefused(f"cannot purge: {letters(count)} would go and {typed} was typed; nothing was purged")
 
 
 def _nothing(order: Order) -> Done:
@@ -187,5 +187,5 @@ def _report(order: Order, done: Done) -> None:
         return emit(done)
     skipped = f", {done.skipped} skipped because they had moved on" if done.skipped else ""
     return say(
-        f"{done.verb}: {done.acted} letters{skipped}" if done.acted or skipped else f"{done.verb}: nothing to do"
+        f"{done.verb}: {letters(done.acted)}{skipped}" if done.acted or skipped else f"{done.verb}: nothing to do"
     )

@@ -75,6 +75,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     return made
 
 
+def letters(count: int) -> str:
+    """Return *count* letters, in words."""
+    return "1 letter" if count == 1 else f"{count} letters"
+
+
 def cell(value: object) -> str:
     """Return *value* as one safe line."""
     if value is None:

@@ -38,22 +38,23 @@ def supervise(command: Sequence[str], count: int, *, until_idle: bool) -> int:
 class Supervisor:
     """Runs processes and remembers whether it was told to stop."""
 
-    def __init__(self, command: Sequence[str], *, until_idle: bool) -> None:
-        self._command, self._until_idle = command, until_idle
+    def __init__(self, command: Sequence[str], *, until_idle: bool, first_rest: float = _FIRST_REST) -> None:
+        self._command, self._until_idle, self._first_rest = command, until_idle, first_rest
         self._stopping = asyncio.Event()
         self._running: set[Process] = set()
-        self._lifeline, self._held = os.pipe()
+        self._lifeline = -1
 
     async def run(self, count: int) -> int:
         """Keep *count* processes until all of them are done or told to stop."""
         loop = asyncio.get_running_loop()
+        self._lifeline, held = os.pipe()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         try:
             codes = await asyncio.gather(*(self._keep(slot) for slot in range(count)))
         finally:
             os.close(self._lifeline)
-            os.close(self._held)
+            os.close(held)
         return 1 if any(codes) else 0
 
     def stop(self) -> None:
@@ -64,14 +65,14 @@ class Supervisor:
 
     async def _keep(self, slot: int) -> int:
         """Run one process after the other in *slot*; return the last one's code."""
-        rest = _FIRST_REST
+        rest = self._first_rest
         while True:
             began = asyncio.get_running_loop().time()
             code = await self._once()
             if self._stopping.is_set() or (self._until_idle and code == 0):
                 return code
             lived = asyncio.get_running_loop().time() - began
-            rest = _FIRST_REST if lived > _STEADY else rest
+            rest = self._first_rest if lived > _STEADY else rest
             note(f"redrive: worker {slot + 1} {_ending(code)} after {lived:.1f} s; starting it again in {rest:g} s")
             if await self._told_to_stop(rest):
                 return code

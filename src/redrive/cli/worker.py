@@ -16,6 +16,7 @@ from redrive.errors import HandlerError
 
 if TYPE_CHECKING:
     from redrive.app import Redrive
+    from redrive.settings import Settings
 
 
 def worker(
@@ -33,6 +34,7 @@ def worker(
         raise typer.BadParameter("which application? give it as module:attribute, or set REDRIVE_APP")
     _hand_down(ctx)
     loaded = load(name)
+    _set_up_log(settings)
     count = processes or settings.processes
     if count > 1:
         code = _supervised(name, count, until_idle=until_idle, queues=queue or [])
@@ -69,6 +71,15 @@ def _checked(name: str, found: object) -> Redrive:
     if not isinstance(found, Redrive):
         raise HandlerError(f"cannot run {name!r}: it is a {type(found).__name__}, not a Redrive application")
     return found
+
+
+def _set_up_log(settings: Settings) -> None:
+    import structlog
+
+    from redrive.signals.log import configure
+
+    if not structlog.is_configured():  # an application that set up its own log keeps it
+        configure(settings.log_level, settings.log_format)
 
 
 def _hand_down(ctx: typer.Context) -> None:

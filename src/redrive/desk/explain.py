@@ -240,11 +240,16 @@ def _failures(letter: Letter) -> list[tuple[Failure, float]]:
     """Return the failures of the newest cycle that had any, each with the die that was drawn."""
     cycles = (letter.tries, *(cycle.tries for cycle in reversed(letter.failure_history)))
     for tries in cycles:
-        failed = [(_failure(one), one.draw) for one in tries if one.error_type and one.attempt]
+        failed = [(_failure(one), _draw(one)) for one in tries if one.error_type and one.attempt]
         if failed:
             return failed
     unknown = Failure(error_type="", message="", category=Category.TRANSIENT, rule="supposed")
     return [(unknown, _EXPECTED)]
+
+
+def _draw(one: Try) -> float:
+    """Return the die of a try that waited; one that gave up drew none."""
+    return one.draw if one.delay else _EXPECTED
 
 
 def _failure(one: Try) -> Failure:

@@ -88,7 +88,7 @@ def judge(group: Group, tallies: Sequence[Tally]) -> tuple[Verdict, str]:
     if categories and categories <= _OWN_FAULT:
         return Verdict.POISON, f"every failure is of category {_words(categories)}: trying again unchanged cannot help"
     if delivered:
-        return Verdict.POISON, f"{this_way} fail this way while {delivered} letters of {_kinds(group)} were delivered"
+        return Verdict.POISON, f"{this_way} failed this way while others of {_kinds(group)} were delivered: {delivered}"
     return Verdict.UNCLEAR, f"too few finished letters of {_kinds(group)} to tell"
 
 

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+
+from redrive.desk import plan
+
+
+def test_replay_by_id_sends_exactly_those(redrive, failures):
+    [first, second, third], mails = failures
+
+    done = redrive.json("replay", first, second, "--yes", "--reason", "fixed", "--by", "ana@ops")
+
+    assert (done["verb"], done["acted"], done["plan"]) == ("replay", 2, None)
+    assert redrive.statuses() == {
+        first: "pending", second: "pending", third: "failed", mails[0]: "failed", mails[1]: "failed",
+    }  # fmt: skip
+    history = redrive.json("show", first)["failure_history"]
+    assert [(one["replayed_by"], one["reason"]) for one in history] == [("ana@ops", "fixed")]
+
+
+def test_replay_by_query_touches_nothing_outside_it(redrive, failures):
+    orders, mails = failures
+
+    done = redrive.json("replay", "-q", "kind:order.*", "--yes")
+
+    assert (done["acted"], done["done"]) == (3, True)
+    assert redrive.statuses() == dict.fromkeys(orders, "pending") | dict.fromkeys(mails, "failed")
+
+
+def test_replay_by_group_is_a_query(redrive, failures):
+    _, mails = failures
+
+    redrive("replay", "--group", "f2", "--yes")
+
+    assert [one for one, status in redrive.statuses().items() if status == "pending"] == mails[::-1]
+
+
+@pytest.mark.parametrize("arguments", [(), ("-q", ""), ("-q", "  "), ("some-id", "-q", "kind:*")])
+def test_without_one_clear_choice_of_letters_nothing_happens(redrive, failures, arguments):
+    before = redrive.statuses()
+
+    redrive("replay", *arguments, "--yes", code=2)
+
+    assert redrive.statuses() == before
+
+
+def test_a_bulk_verb_says_what_it_will_do_and_asks(redrive, failures):
+    done = redrive("archive", "-q", "kind:order.*", answer="n\n", code=1)
+
+    assert "archive: 3 letters matching kind:order.* status:failed" in done.output
+    assert "order 0 is bad" in done.output
+    assert set(redrive.statuses().values()) == {"failed"}
+
+    redrive("archive", "-q", "kind:order.*", answer="y\n")
+    assert list(redrive.statuses().values()).count("archived") == 3
+
+
+def test_without_an_answer_nothing_happens(redrive, failures):
+    redrive("replay", "-q", "kind:*", answer="", code=1)
+
+    assert set(redrive.statuses().values()) == {"failed"}
+
+
+def test_a_canary_is_as_small_as_asked(redrive, failures):
+    assert redrive.json("replay", "-q", "status:failed", "--canary", "2", "--yes")["acted"] == 2
+    assert list(redrive.statuses().values()).count("pending") == 2
+
+
+def test_nothing_to_do_is_no_error(redrive, failures):
+    assert "nothing to do" in redrive("replay", "-q", "kind:none", "--yes").stdout
+
+
+def test_a_letter_in_the_wrong_status_is_refused_with_the_reason(redrive, failures):
+    [first, *_], _ = failures
+
+    assert "it is failed" in redrive("restore", first, code=1).stderr
+
+
+def test_a_killed_plan_is_resumed_and_each_letter_goes_once(redrive):
+    async def work(mill):
+        ids = [await mill.failed() for _ in range(10)]
+        started = await plan.start(mill.store, "replay", "status:failed", by="ana")
+        await mill.store.step(started.id, limit=4)
+        return started.id, ids
+
+    plan_id, ids = redrive.fill(work)
+
+    done = redrive.json("replay", "--resume", plan_id)
+
+    assert (done["plan"], done["acted"], done["done"]) == (plan_id, 10, True)
+    assert [redrive.json("show", one)["letter"]["cycles"] for one in ids] == [1] * 10
+    assert redrive.json("replay", "--resume", plan_id)["acted"] == 10
+
+
+def test_a_plan_is_resumed_only_by_its_own_verb(redrive):
+    async def work(mill):
+        await mill.failed()
+        return (await plan.start(mill.store, "archive", "status:failed", by="ana")).id
+
+    plan_id = redrive.fill(work)
+
+    assert f"redrive archive --resume {plan_id}" in redrive("replay", "--resume", plan_id, code=1).stderr
+    assert set(redrive.statuses().values()) == {"failed"}
+
+
+def test_an_unknown_plan_is_refused(redrive):
+    assert "no plan has the id 'nope'" in redrive("replay", "--resume", "nope", code=1).stderr
+
+
+def test_the_plan_to_resume_is_named_before_anything_is_done(redrive, failures):
+    assert "go on with: redrive replay --resume " in redrive("replay", "-q", "kind:*", "--yes").stderr
+
+
+@pytest.fixture
+def archived(redrive, failures):
+    redrive("archive", "-q", "status:failed", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [(("--yes",), None), (("--yes", "--confirm", "4"), None), ((), "4\n"), ((), ""), (("--confirm", "6"), None)],
+)
+def test_a_purge_without_the_right_number_purges_nothing(redrive, archived, arguments, answer):
+    redrive("purge", "-q", "kind:*", *arguments, answer=answer, code=1)
+
+    assert redrive.json("stats")["books"]["archived"] == 5
+
+
+@pytest.mark.parametrize(("arguments", "answer"), [(("--yes", "--confirm", "5"), None), ((), "5\n")])
+def test_a_purge_with_the_right_number_keeps_the_books_balanced(redrive, archived, arguments, answer):
+    redrive("purge", "-q", "kind:*", *arguments, answer=answer)
+
+    found = redrive.json("stats")
+    assert (found["books"]["archived"], found["books"]["purged"], found["balanced"]) == (0, 5, True)
+
+
+def test_cancel_and_restore_bring_a_letter_there_and_back(redrive):
+    letter_id = redrive.json("enqueue", "order.created", "{}")["id"]
+
+    redrive("cancel", letter_id)
+    assert redrive.statuses() == {letter_id: "archived"}
+    redrive("restore", letter_id)
+    assert redrive.statuses() == {letter_id: "pending"}
+
+
+def test_every_act_is_in_the_audit_log(redrive, failures):
+    redrive("archive", "-q", "kind:mail.*", "--yes", "--by", "ana@ops", "--reason", "spam")
+    redrive("queues", "pause", "default", "--by", "ben", "--reason", "bank is down")
+
+    entries = redrive.json("audit")["entries"]
+
+    assert [(one["verb"], one["by"], one["reason"]) for one in entries if one["count"]][:2] == [
+        ("pause", "ben", "bank is down"),
+        ("archive", "ana@ops", "spam"),
+    ]
+    assert "bank is down" in redrive("audit").stdout
+
+
+def test_queues_are_paused_resumed_and_listed(redrive, failures):
+    redrive("queues", "pause", "default", "--reason", "bank is down", "--by", "ana")
+    [paused] = redrive.json("queues")["queues"]
+    redrive("queues", "resume", "default")
+    [open_again] = redrive.json("queues", "list")["queues"]
+
+    assert (paused["paused"], paused["paused_by"], paused["reason"]) == (True, "ana", "bank is down")
+    assert open_again["paused"] is False
+    assert "default" in redrive("queues").stdout

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.test_plain import HOSTILE
+from typer.testing import CliRunner
+
+from redrive.cli import app
+from redrive.core.letter import BYTES
+
+LETTER_KEYS = [
+    "id", "queue", "kind", "status", "priority", "attempts", "losses", "cycles", "category", "error_type", "last_error",
+    "group", "why", "key", "idempotency_key", "due_at", "first_failed_at", "failed_at", "created_at", "updated_at",
+]  # fmt: skip
+
+
+def test_ls_lists_what_matches(redrive, failures):
+    orders, _ = failures
+
+    listed = redrive.json("ls", "-q", "kind:order.*")
+
+    assert [one["id"] for one in listed["letters"]] == orders[::-1]
+    assert list(listed["letters"][0]) == LETTER_KEYS
+    assert "order.created" in redrive("ls").stdout
+
+
+def test_ls_goes_on_from_its_cursor(redrive, failures):
+    first = redrive.json("ls", "-n", "3")
+    second = redrive.json("ls", "-n", "3", "--cursor", first["cursor"])
+
+    assert len({one["id"] for page in (first, second) for one in page["letters"]}) == 5
+    assert second["cursor"] is None
+    assert f"--cursor {first['cursor']}" in redrive("ls", "-n", "3").stdout
+
+
+def test_a_query_that_cannot_be_read_is_one_clear_line(redrive):
+    done = redrive("ls", "-q", "colour:red", code=1)
+
+    assert done.stderr.startswith("redrive: ")
+    assert "Traceback" not in done.output
+
+
+def test_show_has_payload_history_and_tries(redrive, failures):
+    [first, *_], _ = failures
+
+    shown = redrive.json("show", first)
+
+    assert (shown["payload"], shown["payload_encoding"]) == ({"order": 17}, "json")
+    assert shown["letter"]["last_error"] == "order 0 is bad"
+    assert '"order": 17' in redrive("show", first).stdout
+
+
+def test_show_of_an_unknown_letter_is_refused(redrive):
+    assert "no letter has the id 'nope'" in redrive("show", "nope", code=1).stderr
+
+
+def test_groups_have_counts_and_verdicts(redrive, failures):
+    found = redrive.json("groups")["groups"]
+
+    assert [(one["group"], one["count"]) for one in found] == [("f1", 3), ("f2", 2)]
+    assert {"verdict", "explanation", "first_seen_at", "kinds", "title"} <= set(found[0])
+    assert redrive.json("groups", "-q", "kind:mail.*")["groups"][0]["group"] == "f2"
+    assert "f1" in redrive("groups").stdout
+
+
+def test_stats_have_balanced_books(redrive, failures):
+    found = redrive.json("stats")
+
+    assert found["books"] == {
+        "enqueued": 5, "pending": 0, "in_flight": 0, "delivered": 0, "failed": 5, "archived": 0, "purged": 0,
+    }  # fmt: skip
+    assert found["balanced"] is True
+    assert "the books balance" in redrive("stats").stdout
+
+
+def test_top_once_prints_one_frame_and_ends(redrive, failures):
+    assert "books" in redrive("top", "--once").stdout
+    assert redrive.json("top", "--once")["books"]["failed"] == 5
+
+
+def test_explain_tells_rule_policy_and_waits(redrive, failures):
+    [first, *_], _ = failures
+
+    told = redrive.json("explain", first)
+
+    assert (told["status"], told["why"]) == ("failed", "exhausted")
+    assert told["tries"][0]["rule"] == "unknown errors are transient"
+    assert "unknown errors are transient" in redrive("explain", first).stdout
+
+
+def test_what_if_shows_another_policys_schedule(redrive, failures):
+    [first, *_], _ = failures
+
+    answer = redrive.json("explain", first, "--what-if", "exponential:max_attempts=8")
+
+    assert len(answer["tries"]) == 8
+    assert (
+        "failed (exhausted) after 8 tries" in redrive("explain", first, "--what-if", "constant:max_attempts=8").stdout
+    )
+
+
+def test_a_policy_that_makes_no_sense_is_refused(redrive, failures):
+    assert "cannot read the retry policy" in redrive("explain", "x", "--what-if", "sometimes", code=1).stderr
+
+
+@pytest.mark.parametrize("command", [("ls",), ("groups",), ("stats",), ("top", "--once"), ("audit",), ("queues",)])
+def test_hostile_text_reaches_no_terminal(redrive, command):
+    text = HOSTILE.replace("\ud800", "").replace("\x00", "")
+
+    async def work(mill):
+        return await mill.failed(f"kind{text}", error=f"[bold red]{text}[/]", error_type=text, fingerprint="f1")
+
+    letter_id = redrive.fill(work)
+    redrive("queues", "pause", "default", "--reason", text, "--by", text)
+
+    for arguments in (command, ("show", letter_id), ("explain", letter_id)):
+        for output in (redrive(*arguments).output, redrive(*arguments, "--json").output):
+            assert all(char.isprintable() or char == "\n" for char in output)
+
+
+def test_text_that_looks_like_markup_is_printed_as_it_is(redrive):
+    redrive.fill(lambda mill: mill.failed(error="[bold]not markup[/bold] :smile:"))
+
+    assert "[bold]not markup[/bold] :smile:" in redrive("ls").stdout
+
+
+@pytest.mark.parametrize("payload", [b"\x00\xff\x1b[31m", "\u202eüber\x1b".encode(), b"[" * 100_000 + b"]" * 100_000])
+def test_a_hostile_payload_is_shown_harmlessly(redrive, payload):
+    letter_id = redrive.fill(lambda mill: mill.pending(payload=payload, content_type=BYTES))
+
+    output = redrive("show", letter_id).output
+
+    assert all(char.isprintable() or char == "\n" for char in output)
+    assert redrive.json("show", letter_id)["payload_encoding"] == "base64"
+
+
+def test_a_missing_database_never_looks_like_an_empty_one(redrive, tmp_path):
+    redrive.path = tmp_path / "typo.db"
+
+    for command in ("ls", "stats", "groups"):
+        assert "there is no such file" in redrive(command, code=1).stderr
+    assert not redrive.path.exists()
+
+
+def test_a_file_that_is_no_database_is_one_clear_line(redrive, tmp_path):
+    redrive.path = tmp_path / "letter.txt"
+    redrive.path.write_text("Dear operator, " * 1000)
+
+    done = redrive("stats", code=1)
+
+    assert "letter.txt" in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_a_memory_store_is_refused_on_the_command_line(redrive):
+    done = CliRunner().invoke(app, ["--url", "memory://", "stats"])
+
+    assert (done.exit_code, "ends with its process" in done.stderr) == (1, True)
+
+
+def test_json_keeps_big_numbers(redrive):
+    letter_id = redrive.fill(lambda mill: mill.pending(payload=b'{"n":123456789012345678901234567890}'))
+
+    assert json.loads(redrive("show", letter_id, "--json").stdout)["payload"]["n"] == 123456789012345678901234567890

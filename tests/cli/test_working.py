@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from redrive.cli.supervisor import Supervisor
+
+SHOP = """
+import os, pathlib
+from redrive import Redrive, Reject
+
+app = Redrive()
+number = 17
+
+@app.handler("order.created")
+async def ship(order: dict) -> None:
+    if order.get("bad"):
+        raise Reject("a bad order")
+
+@app.handler("bomb", queue="bombs")
+async def explode(order: dict) -> None:
+    fuse = pathlib.Path("fuse")
+    if fuse.exists():
+        fuse.unlink()
+        os._exit(3)
+"""
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """An application beside the file, which is found because commands are run there."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "broken.py").write_text("import no_such_module_anywhere")
+    monkeypatch.setenv("REDRIVE_LEASE_SECONDS", "1")
+    monkeypatch.setenv("REDRIVE_SWEEP_SECONDS", "0.1")
+
+
+def run(redrive, *arguments: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "redrive.cli", "--url", redrive.url, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **options)
+
+
+@pytest.mark.slow
+def test_a_worker_handles_everything_and_ends_when_idle(redrive, shop):
+    redrive("enqueue", "order.created", "{}")
+    redrive("enqueue", "order.created", '{"bad": true}')
+
+    done = run(redrive, "worker", "shop:app", "--until-idle")
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(redrive.statuses().values()) == ["delivered", "failed"]
+
+
+@pytest.mark.slow
+def test_a_worker_keeps_to_the_queues_it_was_given(redrive, shop):
+    redrive("enqueue", "order.created", "{}")
+    redrive("enqueue", "bomb", "{}", "--queue", "bombs")
+
+    run(redrive, "worker", "shop:app", "--until-idle", "--queue", "bombs")
+
+    assert sorted(redrive.statuses().values()) == ["delivered", "pending"]
+
+
+@pytest.mark.slow
+def test_a_worker_killed_by_its_letter_is_started_again(redrive, shop, tmp_path):
+    (tmp_path / "fuse").touch()
+    redrive("enqueue", "bomb", "{}", "--queue", "bombs")
+
+    done = run(redrive, "worker", "shop:app", "--until-idle", "--processes", "2")
+
+    assert done.returncode == 0, done.stderr
+    assert "ended with code 3" in done.stderr
+    assert list(redrive.statuses().values()) == ["delivered"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shop", "module:attribute"),
+        ("nowhere:app", "there is no module 'nowhere'"),
+        ("shop:nothing", "has no 'nothing'"),
+        ("shop:number", "it is a int, not a Redrive application"),
+        ("broken:app", "no_such_module_anywhere"),
+    ],
+)
+def test_an_application_that_cannot_be_run_is_refused(redrive, shop, name, message):
+    done = run(redrive, "worker", name)
+
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_a_worker_without_an_application_is_a_usage_error(redrive):
+    assert "which application?" in redrive("worker", code=2).stderr
+
+
+CHILD = """
+import os, pathlib, sys
+turn = pathlib.Path({folder!r}) / f"turn-{{len(os.listdir({folder!r}))}}-{{os.getpid()}}"
+turn.touch()
+sys.exit(0 if len(os.listdir({folder!r})) >= {enough} else 9)
+"""
+
+
+async def test_processes_that_die_are_started_again_until_they_end_well(tmp_path, capfd):
+    folder = tmp_path / "turns"
+    folder.mkdir()
+    command = [sys.executable, "-c", CHILD.format(folder=str(folder), enough=4)]
+
+    code = await Supervisor(command, until_idle=True, first_rest=0.01).run(2)
+
+    assert code == 0
+    assert len(list(folder.iterdir())) >= 4
+    assert "ended with code 9" in capfd.readouterr().err
+
+
+STUBBORN = textwrap.dedent("""
+    import os, signal, sys
+    heard = []
+    def hear(*_):
+        heard.append(1)
+        os.write(1, b"heard %d\\n" % len(heard))  # one write a line: two processes share the pipe
+        if len(heard) == 2:
+            sys.exit(0)
+    signal.signal(signal.SIGTERM, hear)
+    os.write(1, b"ready\\n")
+    while True:
+        signal.pause()
+""")
+SUPERVISE = (
+    "from redrive.cli.supervisor import supervise; import sys; sys.exit(supervise({command!r}, 2, until_idle=False))"
+)
+
+
+@pytest.fixture
+def supervised():
+    script = SUPERVISE.format(command=[sys.executable, "-c", STUBBORN])
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_is_passed_on_and_so_is_the_second(supervised, number):
+    supervised.send_signal(number)
+    assert [supervised.stdout.readline() for _ in range(2)] == ["heard 1\n"] * 2
+
+    supervised.send_signal(number)
+    assert [supervised.stdout.readline() for _ in range(2)] == ["heard 2\n"] * 2
+    assert supervised.wait(timeout=30) == 0
+
+
+ORPHAN = textwrap.dedent("""
+    import os, signal, sys
+    from redrive.cli.supervisor import hold_lifeline
+    signal.signal(signal.SIGTERM, lambda *_: (print("asked to stop", flush=True), os._exit(0)))
+    hold_lifeline()
+    print("ready", os.getpid(), flush=True)
+    while True:
+        signal.pause()
+""")
+
+
+def test_workers_stop_when_their_supervisor_is_killed():
+    script = SUPERVISE.format(command=[sys.executable, "-c", ORPHAN]).replace(", 2,", ", 1,")
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().startswith("ready")
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.stdout.readline() == "asked to stop\n"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
