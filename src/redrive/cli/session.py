@@ -7,9 +7,6 @@ such database" look like "there are no letters": only commands that bring letter
 
 from __future__ import annotations
 
-import asyncio
-import getpass
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
@@ -47,6 +44,8 @@ def settings_of(ctx: typer.Context) -> Settings:
 
 def with_store(ctx: typer.Context, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
     """Open the store, do *work*, close the store; refuse a database that does not exist unless *create*."""
+    import asyncio
+
     url = settings_of(ctx).url
     _check(url, create=create)
     return asyncio.run(_use(url, work))
@@ -54,6 +53,8 @@ def with_store(ctx: typer.Context, work: Callable[[Store], Awaitable[T]], *, cre
 
 def author(ctx: typer.Context, by: str) -> str:
     """Return who acts: as given, as set, or user@host."""
+    import socket
+
     return by or settings_of(ctx).by or f"{_user()}@{socket.gethostname()}"
 
 
@@ -89,6 +90,8 @@ def _check(url: str, *, create: bool) -> None:
 
 
 def _user() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

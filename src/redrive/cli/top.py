@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,6 +38,8 @@ def top(
 
 
 async def _print_each(store: Store, interval: float, *, once: bool) -> None:
+    import asyncio
+
     from redrive.desk.stats import stats
 
     emit(await stats(store))
@@ -48,6 +49,8 @@ async def _print_each(store: Store, interval: float, *, once: bool) -> None:
 
 
 async def _draw(store: Store, interval: float, *, once: bool) -> None:
+    import asyncio
+
     from rich.live import Live
 
     if once:
