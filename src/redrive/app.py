@@ -8,9 +8,10 @@ letters. Each method is a few steps over store, desk and worker; no rule lives h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -31,7 +32,7 @@ from redrive.sync import Sync
 from redrive.wiring import build_worker, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from redrive.engine.handler import Handler, Options
     from redrive.engine.worker import Worker
     from redrive.stores.contract import Receipt, Store
+    from redrive.wiring import Parts
 
 F = TypeVar("F", bound="Callable[..., Any]")
 TEXT = "text/plain; charset=utf-8"
@@ -54,7 +56,7 @@ class Redrive:
     """
 
     def __init__(
-        self, url: str | None = None, *, store: Store | None = None, clock: Clock | None = None, **settings: object
+        self, url: str | None = None, *, store: Store | None = None, clock: Clock | None = None, **settings: Any
     ) -> None:
         self.settings = load(url=url, **settings)
         self.store: Store = store or open_store(self.settings.url)
@@ -210,7 +212,7 @@ class Redrive:
         attempts back. *watchdog* ends the process if its event loop is blocked for long.
         """
         await self.open()
-        self._worker = self._build(queues)
+        self._worker = self.parts(queues).worker
         guard = Watchdog(self.settings.watchdog_seconds) if watchdog and self.settings.watchdog_seconds else None
         undo = self._catch_signals() if signals else []
         if guard:
@@ -228,15 +230,21 @@ class Redrive:
         if self._worker is not None:
             self._worker.stop()
 
-    def _build(self, queues: Sequence[str]) -> Worker:
+    def parts(self, queues: Sequence[str] = ()) -> Parts:
+        """Put a worker together without running it: `redrive.testing` drives it by hand."""
         chosen = {kind: handler for kind, handler in self.handlers.items() if not queues or handler.queue in queues}
         if not chosen:
             where = f" for the queues {', '.join(queues)}" if queues else ""
             raise HandlerError(f"cannot run a worker: there are no handlers{where}; register one with @app.handler")
-        parts = build_worker(
-            self.store, chosen, self._concurrency, self._breakers, self.settings, self.clock, self.hub
+        return build_worker(
+            self.store,
+            chosen,
+            self._concurrency,
+            self._breakers,
+            self.settings,
+            clock=self.clock,
+            announce=self.hub,
         )
-        return parts.worker
 
     def _catch_signals(self) -> list[signal.Signals]:
         if sys.platform == "win32":
@@ -263,7 +271,17 @@ class Redrive:
         self._is_open = False
         await self.store.close()
 
-    async def __aenter__(self) -> Redrive:
+    @contextlib.contextmanager
+    def using(self, store: Store, clock: Clock) -> Iterator[None]:
+        """Keep letters in *store* and go by *clock* meanwhile: what `redrive.testing` needs."""
+        before = self.store, self.clock, self._is_open
+        self.store, self.clock, self._is_open = store, clock, False
+        try:
+            yield
+        finally:
+            self.store, self.clock, self._is_open = before
+
+    async def __aenter__(self) -> Self:
         """Open it."""
         await self.open()
         return self
@@ -304,7 +322,7 @@ def _foreign(value: Any) -> Any:
     """Encode what msgspec does not know: pydantic models."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise NotImplementedError
+        raise TypeError(type(value).__name__)
     return dump(mode="json")
 
 

@@ -71,6 +71,7 @@ def build_worker(
     concurrency: Mapping[str, int],
     breakers: Mapping[str, BreakerRules],
     settings: Settings,
+    *,
     clock: Clock,
     announce: Callable[[Fact], None],
 ) -> Parts:
@@ -80,14 +81,32 @@ def build_worker(
     engines = _engines(handlers, settings)
     dependencies = Dependencies(store, breakers, announce)
     processor = Processor(
-        store, handlers, engines, lines, dependencies, clock, announce,
-        worker=name, lease=settings.lease_seconds, release=settings.release,
-    )  # fmt: skip
+        store,
+        handlers,
+        engines,
+        lines,
+        dependencies,
+        clock=clock,
+        announce=announce,
+        worker=name,
+        lease=settings.lease_seconds,
+        release=settings.release,
+    )
     worker = Worker(
-        name, store, processor, engines, lines, dependencies, clock, announce,
-        lease=settings.lease_seconds, sweep=settings.sweep_seconds, poll=settings.poll_seconds,
-        drain=settings.drain_seconds, retention=settings.retention,
-    )  # fmt: skip
+        name,
+        store,
+        processor,
+        engines,
+        lines,
+        dependencies,
+        clock=clock,
+        announce=announce,
+        lease=settings.lease_seconds,
+        sweep=settings.sweep_seconds,
+        poll=settings.poll_seconds,
+        drain=settings.drain_seconds,
+        retention=settings.retention,
+    )
     return Parts(worker, processor, lines)
 
 

@@ -8,7 +8,7 @@ batch, everything else is told one by one. Knows no exporter.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redrive.core.facts import ClaimLost, Delivered, Died, Released, Rescued, Retried
 from redrive.core.letter import Status
@@ -50,7 +50,7 @@ def _fact(claim: Claim, move: Move) -> Fact:
         )  # fmt: skip
     if failure is None:
         return Released(queue=letter.queue, kind=letter.kind, why=move.why, delay=move.delay)
-    told = {
+    told: dict[str, Any] = {
         "id": letter.id, "queue": letter.queue, "kind": letter.kind, "attempts": letter.attempts,
         "error_type": failure.error_type, "category": failure.category, "rule": failure.rule,
         "fingerprint": failure.fingerprint, "why": move.why,

@@ -97,7 +97,8 @@ class ProcessEngine:
         while self._waiting and self._idle:
             self._give(self._idle.pop(), self._waiting.popleft())
         starting = sum(not child.is_ready for child in self._children)
-        while len(self._waiting) > starting and len(self._children) < self._size and self._rest is None:
+        wanted = min(len(self._waiting), 1 if self._failures else self._size)  # after a failure one at a time
+        while starting < wanted and len(self._children) < self._size and self._rest is None:
             starting += self._spawn()
 
     def _give(self, child: Child, run: Run) -> None:

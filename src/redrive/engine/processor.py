@@ -47,16 +47,16 @@ class Processor:
         engines: Mapping[str, Engine],
         lines: Lines,
         dependencies: Dependencies,
+        *,
         clock: Clock,
         announce: Callable[[Fact], None],
-        *,
         worker: str,
         lease: float,
         release: str | None = None,
     ) -> None:
         self._store, self._handlers, self._engines, self._lines = store, handlers, engines, lines
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
-        self._worker, self._lease, self._release = worker, lease, release
+        self._worker, self._lease, self._version = worker, lease, release
         self._outcomes: list[tuple[Claim, Outcome]] = []
         self._asked: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]] | None = None
         self._policies: dict[str, RetryPolicy] = {}
@@ -77,11 +77,14 @@ class Processor:
             self._asked = None
             return _RUN_AGAIN  # what was to be settled waits in self._outcomes
         self._asked = None
+        failpoints.hit("processor.after_exchange")
         self._tell(settled, exchanged)
         self._take(exchanged.claims)
         if self._has_ready and not self._suspect:
             self._asked = self._ask()  # the store works while the handlers do
+        failpoints.hit("processor.before_start")
         self._start_ready()
+        failpoints.hit("processor.after_start")
         await self._dependencies.report()
         return 0.0 if self._asked or self._outcomes or exchanged.claims else 1.0
 
@@ -198,8 +201,8 @@ class Processor:
         policy = self.policy_of(claim)
         hold = holds.get(claim.letter.queue, 0.0)
         move = decide(claim, outcome, policy, self._clock.draw(), age=claim.age, hold=hold)
-        if self._release and move.failure is not None:
-            failure = msgspec.structs.replace(move.failure, release=self._release)
+        if self._version and move.failure is not None:
+            failure = msgspec.structs.replace(move.failure, release=self._version)
             return msgspec.structs.replace(move, failure=failure)
         return move
 
@@ -233,8 +236,7 @@ class Processor:
 
     def _learn(self, claim: Claim, outcome: Outcome, retries: Counter[str]) -> None:
         breaker = self._handlers[claim.letter.kind].breaker
-        failed = isinstance(outcome, Failed)
-        retry = failed and not outcome.failure.terminal
+        retry = isinstance(outcome, Failed) and not outcome.failure.terminal
         if retry and claim.attempts < self.policy_of(claim).max_attempts:
             retries[claim.letter.queue] += 1
         if breaker is not None and (outcome is SUCCEEDED or retry):
@@ -250,7 +252,7 @@ class Processor:
     # ------------------------------------------------------------------ losing and stopping
 
     def lost(self, claims: list[Claim]) -> None:
-        """These claims are no longer ours: do not begin them; what runs will not be accepted."""
+        """Forget *claims*, which are no longer ours: do not begin them; what runs will not be accepted."""
         for claim in claims:
             self.held.pop(claim.ref, None)
             line = self._lines.by_kind[claim.letter.kind]
@@ -275,6 +277,7 @@ class Processor:
         if claims:
             lost = [(claim, self._decide(claim, _lost(claim), {})) for claim in claims]
             accepted = await self._store.settle(lost)
+            failpoints.hit("rescue.after_settle")
             for fact in facts_of(lost, accepted):
                 self._announce(fact)
         return len(claims)

@@ -42,9 +42,9 @@ class Worker:
         engines: Mapping[str, Engine],
         lines: Lines,
         dependencies: Dependencies,
+        *,
         clock: Clock,
         announce: Callable[[Fact], None],
-        *,
         lease: float,
         sweep: float,
         poll: float,
@@ -68,7 +68,7 @@ class Worker:
         duties = [asyncio.ensure_future(duty) for duty in self._duties()]
         try:
             await self._rounds(until_idle=until_idle)
-            await self._finish()
+            await self.finish()
         finally:
             for duty in duties:
                 duty.cancel()
@@ -130,6 +130,7 @@ class Worker:
             with contextlib.suppress(StoreError):
                 if await self._store.wait(60.0):
                     self._processor.wake.set()
+                    await asyncio.sleep(0)  # a bell that never stops must not keep the loop to itself
                     continue
             await self._clock.sleep(0.05)
 
@@ -139,7 +140,7 @@ class Worker:
         backlog = await self._store.backlog(self._lines.every_want())
         return not backlog.runnable and not backlog.in_flight
 
-    async def _finish(self) -> None:
+    async def finish(self) -> None:
         """Wait for what runs, stop what takes too long, settle everything."""
         closing = asyncio.gather(*(engine.close(self._drain) for engine in self._engines.values()))
         while not (closing.done() and self._processor.idle):
@@ -152,6 +153,12 @@ class Worker:
         await closing
 
     # ------------------------------------------------------------------ duties
+
+    async def attend(self) -> None:
+        """Do every duty once, now: for a test, which does not wait for them."""
+        await self._beat()
+        await self._look_after()
+        await self._glance()
 
     async def _beat(self) -> None:
         """Show that this worker lives, and keep its claims."""

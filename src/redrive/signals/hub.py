@@ -28,8 +28,13 @@ class Hub:
         self._broken: Counter[int] = Counter()
 
     def listen(self, listener: Callable[[Fact], None]) -> None:
-        """Call *listener* with every fact from now on."""
-        self._listeners.append(listener)
+        """Call *listener* with every fact from now on; one that listens already is not called twice."""
+        if listener not in self._listeners:
+            self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[Fact], None]) -> None:
+        """Call *listener* no longer."""
+        self._listeners.remove(listener)
 
     def __call__(self, fact: Fact) -> None:
         """Tell everybody; what a listener raises is logged and forgotten."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from redrive.core import breaker as breakers
 from redrive.core import budget as budgets
 from redrive.errors import StoreClosed
+from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.memory import acting, finding, putting, working
 from redrive.stores.memory.acting import Act
-from redrive.stores.bell import Bell
 from redrive.stores.memory.ledger import Ledger
 
 if TYPE_CHECKING:

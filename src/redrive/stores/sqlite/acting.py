@@ -7,10 +7,11 @@ Which status a verb needs is said in `core.moves`, not here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
+from redrive import failpoints
 from redrive.core.letter import FailureCycle, Status
 from redrive.core.moves import VERBS, check_verb
 from redrive.core.plan import Plan, Step
@@ -115,10 +116,7 @@ def _replay(turn: Turn, found: Sequence[Row], act: Act) -> None:
         "losses = 0, category = NULL, error_type = NULL, last_error = NULL, fingerprint = NULL, why = 'replayed', "
         "first_failed_us = NULL, failed_us = NULL, tries = NULL, applied_policy = NULL, cycles = cycles + 1, "
         "generation = coalesce(?, generation), failure_history = ? WHERE seq = ?",
-        [
-            (act.token, *(turn.now_us,) * 3, act.generation, _history(turn, row, act), row.seq)
-            for row in found
-        ],
+        [(act.token, *(turn.now_us,) * 3, act.generation, _history(turn, row, act), row.seq) for row in found],
     )
     _rejoin(turn, found)
 
@@ -150,22 +148,12 @@ def _seconds(micros: int | None) -> float | None:
 
 
 def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
-    """These letters are pending again: count them, and let each take its place behind others of its key."""
+    """Count letters that are pending again, and let each take its place behind others of its key."""
     turn.rang = True
     for row in found:
         turn.moved(row.trait, Trait(row.queue, row.kind, "pending"))
-    for row in found:
-        if row.lane and row.key is not None:
-            _line_up(turn, row.seq, row.queue, row.key)
-
-
-def _line_up(turn: Turn, seq: int, queue: str, key: str) -> None:
-    sql = (
-        "UPDATE letters SET lane = 2, held = held + 1 WHERE seq = ?1 AND EXISTS (SELECT 1 FROM letters AS other "
-        "WHERE other.queue = ?2 AND other.key = ?3 AND other.lane > 0 "
-        "AND other.status IN ('pending', 'in_flight') AND other.seq <> ?1)"
-    )
-    turn.sql(sql, (seq, queue, key))
+    for queue, key in {(row.queue, row.key) for row in found if row.lane and row.key is not None}:
+        lanes.line_up(turn, queue, key)
 
 
 def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
@@ -182,7 +170,8 @@ def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
 
 def _restore(turn: Turn, found: Sequence[Row], act: Act) -> None:
     turn.connection.executemany(
-        "UPDATE letters SET status = archived_from, archived_from = NULL, token = ?, updated_us = ?, why = ? WHERE seq = ?",
+        "UPDATE letters SET status = archived_from, archived_from = NULL, token = ?, updated_us = ?, why = ? "
+        "WHERE seq = ?",
         [(act.token, turn.now_us, f"restored by {act.by}", row.seq) for row in found],
     )
     _rejoin(turn, [row for row in found if row.archived_from == Status.PENDING])
@@ -256,6 +245,7 @@ def step(turn: Turn, plan_id: str, limit: int) -> Step:
         skipped=plan.skipped + looked_at - len(found),
         done=looked_at < limit or (plan.limit is not None and plan.acted + len(found) >= plan.limit),
     )
+    failpoints.hit("step.inside")
     _keep_plan(turn, after)
     return Step(plan=after, acted=tuple(row.id for row in found), skipped=looked_at - len(found))
 
@@ -268,10 +258,10 @@ def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row]
     sql = f"SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY seq LIMIT ?"  # noqa: S608 - parameters only
     found: list[Row] = []
     cursor, looked_at = plan.cursor, 0
-    for values in turn.sql(sql, (*compiled.bindings, plan.cutoff, plan.cursor, limit)).fetchall():
+    bindings = (*compiled.bindings, plan.cutoff, plan.cursor, limit)
+    for row in [Row(*cast("tuple[Any, ...]", values)) for values in turn.sql(sql, bindings)]:
         if len(found) == most:
             break
-        row = Row(*values)
         cursor, looked_at = row.seq, looked_at + 1
         if compiled.rest.is_empty or _fits(turn, row, compiled.rest):
             found.append(row)
@@ -286,12 +276,11 @@ def _fits(turn: Turn, row: Row, rest: Query) -> bool:
 # ---------------------------------------------------------------------- edit and retention
 
 
-def edit(
-    turn: Turn, letter_id: str, payload: bytes, content_type: str, version: int, by: str, reason: str
-) -> Letter:
+def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str) -> Letter:
     """Replace the payload, compare-and-set on its version."""
     _refuse_edit(turn, letter_id, version)
     row = _row(turn, letter_id)
+    payload, content_type = body
     kept = payload if len(payload) <= rows.LARGE else None
     turn.sql(
         "UPDATE letters SET payload = ?, content_type = ?, payload_version = payload_version + 1, token = ?, "
@@ -313,7 +302,9 @@ def _refuse_edit(turn: Turn, letter_id: str, version: int) -> None:
         raise LetterNotFound(letter_id)
     status, found = row
     if status in (Status.IN_FLIGHT, Status.DELIVERED):
-        message = f"cannot edit letter {letter_id!r}: it is {status}; only a pending, failed or archived one can be edited"
+        message = (
+            f"cannot edit letter {letter_id!r}: it is {status}; only a pending, failed or archived one can be edited"
+        )
         raise MoveRefused(message)
     if found != version:
         message = (
@@ -325,7 +316,7 @@ def _refuse_edit(turn: Turn, letter_id: str, version: int) -> None:
 
 def retain(turn: Turn, retention: Retention, limit: int) -> int:
     """Look at the next *limit* letters and remove those past their time."""
-    broom = turn.sql("SELECT broom FROM meta").fetchone()[0]
+    (broom,) = rows.the_row(turn.connection, "SELECT broom FROM meta")
     sql = "SELECT seq, queue, kind, status, updated_us FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"
     seen = turn.sql(sql, (broom, limit)).fetchall()
     turn.sql("UPDATE meta SET broom = ?", (seen[-1][0] if len(seen) == limit else 0,))
@@ -335,7 +326,8 @@ def retain(turn: Turn, retention: Retention, limit: int) -> int:
         if seconds is not None
     }
     over = [row[0] for row in seen if row[3] in ends and row[4] <= ends[row[3]]]
-    gone = [Row(*turn.sql(f"SELECT {_COLUMNS} FROM letters WHERE seq = ?", (seq,)).fetchone()) for seq in over]  # noqa: S608
+    sql = f"SELECT {_COLUMNS} FROM letters WHERE seq = ?"  # noqa: S608 - our own column names
+    gone = [Row(*rows.the_row(turn.connection, sql, (seq,))) for seq in over]
     if gone:
         _purge(turn, gone, Act(turn.next_token(), "retention", ""))
     return len(gone)

@@ -160,7 +160,7 @@ def held_of(turn: Turn, token: int, claims: Sequence[Claim]) -> set[int]:
 def expired(connection: apsw.Connection, lease_now: int, now_us: int, limit: int) -> list[Claim]:
     """Return claims whose lease ended, oldest first."""
     sql = f"SELECT {rows.ALL} FROM letters WHERE status = 'in_flight' AND lease < ? ORDER BY lease LIMIT ?"  # noqa: S608
-    found = connection.execute(sql, (lease_now, limit)).fetchall()
+    found: list[Row] = connection.execute(sql, (lease_now, limit)).fetchall()
     letters = [(row[0], rows.letter_of(connection, row)) for row in found]
     return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]
 
@@ -186,4 +186,4 @@ def _next_due(connection: apsw.Connection, queue: str, kind: str) -> list[int]:
 
 def _in_flight(connection: apsw.Connection, queue: str, kind: str) -> int:
     sql = "SELECT coalesce(sum(n), 0) FROM tallies WHERE queue = ? AND kind = ? AND status = 'in_flight'"
-    return int(connection.execute(sql, (queue, kind)).fetchone()[0])
+    return int(rows.the_row(connection, sql, (queue, kind))[0])

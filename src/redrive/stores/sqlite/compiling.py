@@ -8,11 +8,13 @@ least what its term lets through, so the two together mean exactly what the quer
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.core.letter import Priority, Status
 from redrive.core.query import Query, Term
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _LAST_CHARACTER = "\U0010ffff"
 _TEXT = {
@@ -74,13 +76,13 @@ def _clause(term: Term, now_us: int, *, dead: bool) -> Clause | None:
 
 def _status(term: Term) -> Clause:
     # Literals, because a partial index is used only if its own condition stands in the text; they are our words.
-    words = ", ".join(f"'{Status(value).value}'" for value in term.values)
+    words = ", ".join(f"'{Status(str(value)).value}'" for value in term.values)
     if len(term.values) == 1 and not term.negated:
         return Clause(f"status = {words}")
     return Clause(f"status {'NOT ' * term.negated}IN ({words})")
 
 
-def _among(column: str, values: list[object] | list[int], *, negated: bool) -> Clause:
+def _among(column: str, values: Sequence[object], *, negated: bool) -> Clause:
     marks = ", ".join("?" * len(values))
     if negated:
         return Clause(f"({column} IS NULL OR {column} NOT IN ({marks}))", tuple(values))

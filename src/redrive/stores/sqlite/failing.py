@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from redrive import failpoints
 from redrive.core.letter import Status, Try
 from redrive.stores.sqlite import lanes, rows
 from redrive.stores.sqlite.turn import Trait
@@ -43,7 +44,8 @@ def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
     turn.sql(
         "UPDATE letters SET status = 'failed', token = ?, lease = NULL, worker = NULL, updated_us = ?, why = ?, "
         "attempts = attempts - ?, losses = losses + ?, category = ?, error_type = ?, last_error = ?, fingerprint = ?, "
-        "first_failed_us = coalesce(first_failed_us, ?), failed_us = ?, applied_policy = ?, tries = ?, lane = min(lane, 1), "
+        "first_failed_us = coalesce(first_failed_us, ?), failed_us = ?, applied_policy = ?, tries = ?, "
+        "lane = min(lane, 1), "
         "release = coalesce(?, release) "
         "WHERE seq = ?",
         (
@@ -53,6 +55,7 @@ def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
         ),
     )  # fmt: skip
     turn.moved(Trait(row.queue, row.kind, row.status), trait_of(row.queue, row.kind, failure, move.policy))
+    failpoints.hit("fail.inside")
     _remember(turn, row.seq, failure)
     if row.lane and row.key is not None:
         lanes.advance(turn, row.queue, row.key)

@@ -7,11 +7,14 @@ Owns every PRAGMA and the schema's version. Knows no letters.
 from __future__ import annotations
 
 from importlib import resources
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
 from redrive.errors import SchemaMismatch, StoreDamaged, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 APPLICATION_ID = 0x72656472  # "redr"
 OLDEST_SAFE = 3_051_003  # before 3.51.3 two writers could corrupt a WAL file
@@ -113,9 +116,13 @@ def _too_old() -> str:
 def explain_error(error: apsw.Error, path: str) -> StoreError:
     """Turn what SQLite said into what the caller can do about it."""
     if isinstance(error, apsw.FullError):
-        return StoreUnavailable(f"cannot write to {path!r}: no space left; nothing was written, free some and try again")
+        return StoreUnavailable(
+            f"cannot write to {path!r}: no space left; nothing was written, free some and try again"
+        )
     if isinstance(error, apsw.BusyError):
-        return StoreUnavailable(f"cannot write to {path!r}: another process kept it locked; nothing was written, try again")
+        return StoreUnavailable(
+            f"cannot write to {path!r}: another process kept it locked; nothing was written, try again"
+        )
     if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
         return StoreDamaged(f"{path!r} is not a sound SQLite database ({error}); restore it from a backup")
     if isinstance(error, apsw.CantOpenError):

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 _FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
 _TRAITS = ("queue", "kind", "status", "category", "error_type", "group")  # what tallies can answer alone
 _FEW = 10_000
-_WAITING = """seq IN (SELECT seq FROM letters INDEXED BY letters_due WHERE status = 'pending' AND held = 0
-                      UNION ALL SELECT seq FROM letters INDEXED BY letters_held WHERE status = 'pending' AND held > 0)"""
+_WAITING = """
+seq IN (SELECT seq FROM letters INDEXED BY letters_due WHERE status = 'pending' AND held = 0
+        UNION ALL
+        SELECT seq FROM letters INDEXED BY letters_held WHERE status = 'pending' AND held > 0)
+"""
 
 
 def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
@@ -39,12 +42,14 @@ def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
 
 def find(connection: apsw.Connection, query: Query, cursor: str | None, limit: int, now_us: int) -> Page:
     """Return a page, newest first."""
-    found = list(islice(_matching(connection, query, cursor, now_us), limit))
-    ended = len(found) < limit
-    return Page([letter for _, letter in found], None if ended or not found else str(found[-1][0]))
+    found = list(islice(_matching(connection, query, cursor, now_us), limit + 1))
+    page = found[:limit]
+    return Page([letter for _, letter in page], str(page[-1][0]) if len(found) > limit and page else None)
 
 
-def _matching(connection: apsw.Connection, query: Query, cursor: str | None, now_us: int) -> Iterator[tuple[int, Letter]]:
+def _matching(
+    connection: apsw.Connection, query: Query, cursor: str | None, now_us: int
+) -> Iterator[tuple[int, Letter]]:
     compiled = compile_query(query, now_us)
     where, bindings = _from(compiled, cursor, connection)
     sql = f"SELECT {rows.ALL} FROM letters WHERE {where} ORDER BY seq DESC"  # noqa: S608 - parameters only
@@ -65,7 +70,8 @@ def _from(compiled: Compiled, cursor: str | None, connection: apsw.Connection) -
 
 
 def _pending(connection: apsw.Connection) -> int:
-    return int(connection.execute("SELECT coalesce(sum(n), 0) FROM tallies WHERE status = 'pending'").fetchone()[0])
+    sql = "SELECT coalesce(sum(n), 0) FROM tallies WHERE status = 'pending'"
+    return int(rows.the_row(connection, sql)[0])
 
 
 def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) -> int:
@@ -75,7 +81,7 @@ def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) 
         return sum(1 for _ in islice(_matching(connection, query, None, now_us), at_most))
     where, bindings = _from(compiled, None, connection)
     sql = f"SELECT count(*) FROM (SELECT 1 FROM letters WHERE {where} LIMIT ?)"  # noqa: S608 - parameters only
-    return int(connection.execute(sql, (*bindings, at_most)).fetchone()[0])
+    return int(rows.the_row(connection, sql, (*bindings, at_most))[0])
 
 
 def tallies(connection: apsw.Connection) -> list[Tally]:
@@ -117,7 +123,14 @@ def _by_tally(connection: apsw.Connection, query: Query, now_us: int) -> Iterato
     sql = "SELECT fingerprint, kind, category, n, queue, error_type FROM tallies WHERE status = 'failed' AND n > 0"
     for fingerprint, kind, category, n, queue, error_type in connection.execute(sql):
         alike = Letter(
-            "", queue, kind, b"", status=Status.FAILED, category=category, error_type=error_type, fingerprint=fingerprint
+            "",
+            queue,
+            kind,
+            b"",
+            status=Status.FAILED,
+            category=category,
+            error_type=error_type,
+            fingerprint=fingerprint,
         )
         if query.matches(alike, now_us):
             yield fingerprint, kind, category, n

@@ -30,14 +30,13 @@ def place(turn: Turn, queue: str, key: str | None) -> int:
 
 def _lane_is_busy(turn: Turn, queue: str, key: str) -> bool:
     sql = (
-        "SELECT 1 FROM letters WHERE queue = ? AND key = ? AND lane > 0 "
-        "AND status IN ('pending', 'in_flight') LIMIT 1"
+        "SELECT 1 FROM letters WHERE queue = ? AND key = ? AND lane > 0 AND status IN ('pending', 'in_flight') LIMIT 1"
     )
     return turn.sql(sql, (queue, key)).fetchone() is not None
 
 
 def advance(turn: Turn, queue: str, key: str) -> None:
-    """The lane's letter came to rest: let the oldest one behind it go first."""
+    """Let the oldest letter of a lane go first: the one before it came to rest."""
     sql = (
         "SELECT seq FROM letters WHERE queue = ? AND key = ? AND lane > 0 AND status IN ('pending', 'in_flight') "
         "ORDER BY seq LIMIT 1"
@@ -45,6 +44,18 @@ def advance(turn: Turn, queue: str, key: str) -> None:
     row = turn.sql(sql, (queue, key)).fetchone()
     if row is not None:
         turn.sql("UPDATE letters SET lane = 1, held = held - 1 WHERE seq = ? AND lane = 2", row)
+
+
+def line_up(turn: Turn, queue: str, key: str) -> None:
+    """Put a lane in order again, the oldest first, because letters came back into it; one under way stays first."""
+    sql = (
+        "SELECT seq, lane, status FROM letters WHERE queue = ? AND key = ? AND lane > 0 "
+        "AND status IN ('pending', 'in_flight') ORDER BY status = 'pending', seq"
+    )
+    for place, (seq, lane, _) in enumerate(turn.sql(sql, (queue, key)).fetchall()):
+        wanted = BEHIND if place else FIRST
+        if lane != wanted:
+            turn.sql("UPDATE letters SET lane = ?1, held = held + ?1 - lane WHERE seq = ?2", (wanted, seq))
 
 
 def wait_for(turn: Turn, seq: int, on_seqs: Sequence[int]) -> None:

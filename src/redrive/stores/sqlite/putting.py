@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from redrive import failpoints
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.errors import LetterNotFound, QueueFull
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _INSERT = f"""
 INSERT INTO letters (seq, {rows.HOT}, status, token, held, lane, extras, why)
-VALUES ({', '.join('?' * 28)}) ON CONFLICT DO NOTHING
+VALUES ({", ".join("?" * 28)}) ON CONFLICT DO NOTHING
 """  # noqa: S608 - our own column names
 
 
@@ -34,7 +35,9 @@ def put(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
     _refuse_overflow(turn, drafts)
     turn.rang = True
     token = turn.next_token()
-    return [_keep(turn, draft, token) for draft in drafts]
+    receipts = [_keep(turn, draft, token) for draft in drafts]
+    failpoints.hit("put.inside")
+    return receipts
 
 
 def _refuse_unknown(turn: Turn, drafts: Sequence[Draft]) -> None:
@@ -47,7 +50,7 @@ def _refuse_unknown(turn: Turn, drafts: Sequence[Draft]) -> None:
 
 
 def _find(turn: Turn, letter_id: str) -> tuple[int, str] | None:
-    return turn.sql("SELECT seq, status FROM letters WHERE id = ?", (letter_id,)).fetchone()  # type: ignore[no-any-return]
+    return turn.sql("SELECT seq, status FROM letters WHERE id = ?", (letter_id,)).fetchone()
 
 
 def _needed(turn: Turn, draft: Draft) -> list[int]:
@@ -58,14 +61,25 @@ def _needed(turn: Turn, draft: Draft) -> list[int]:
 
 def _refuse_overflow(turn: Turn, drafts: Sequence[Draft]) -> None:
     limited = [draft for draft in drafts if turn.queue(draft.queue).max_size is not None and draft.failure is None]
-    for queue, arriving in Counter(draft.queue for draft in limited if _kept_id(turn, draft) is None).items():
+    fresh = {_name(draft): draft.queue for draft in limited if _kept_id(turn, draft) is None}
+    for queue, arriving in Counter(fresh.values()).items():
         most = turn.queue(queue).max_size or 0
         if turn.counted(queue, Status.PENDING, Status.IN_FLIGHT) + arriving > most:
             raise QueueFull(queue, most)
 
 
+def _name(draft: Draft) -> tuple[str, ...]:
+    """Return what makes two drafts of one call the same letter."""
+    if draft.idempotency_key is None:
+        return (draft.id,)
+    return (draft.queue, draft.kind, draft.idempotency_key)
+
+
 def _kept_id(turn: Turn, draft: Draft) -> str | None:
-    sql = "SELECT id FROM letters WHERE id = ? UNION ALL SELECT id FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
+    sql = (
+        "SELECT id FROM letters WHERE id = ? "
+        "UNION ALL SELECT id FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
+    )
     row = turn.sql(sql, (draft.id, draft.queue, draft.kind, draft.idempotency_key)).fetchone()
     return None if row is None else row[0]
 

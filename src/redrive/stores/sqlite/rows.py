@@ -69,14 +69,8 @@ def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
     values[_STATUS - 1] = Status(row[_STATUS])
     extras, tries, history = row[1 + _COLUMNS :]
     found = _extras.decode(extras) if extras else NOTHING
-    return Letter(
-        *values,
-        headers=found.headers,
-        metadata=found.metadata,
-        after=found.after,
-        tries=tries_of(tries),
-        failure_history=history_of(history),
-    )
+    whole: list[Any] = [*values, found.headers, found.metadata, found.after, tries_of(tries), history_of(history)]
+    return Letter(*whole)
 
 
 def tries_of(column: bytes | None) -> tuple[Try, ...]:
@@ -94,7 +88,12 @@ def payload_of(connection: apsw.Connection, row: tuple[Any, ...]) -> bytes:
     kept = row[_PAYLOAD]
     if kept is not None:
         return kept  # type: ignore[no-any-return]
-    return connection.execute("SELECT body FROM bodies WHERE seq = ?", (row[0],)).fetchone()[0]  # type: ignore[no-any-return]
+    return the_row(connection, "SELECT body FROM bodies WHERE seq = ?", (row[0],))[0]  # type: ignore[no-any-return]
+
+
+def the_row(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+    """Return the one row that must be there."""
+    return connection.execute(sql, bindings).fetchone()  # type: ignore[return-value]
 
 
 def claims_of(
@@ -106,14 +105,15 @@ def claims_of(
         if row[_PAYLOAD] is None or row[-1] is not None or row[10] > 1 or row[_CYCLES]:
             letter = _rich(connection, row, token, worker)
         else:
-            letter = Letter(*row[1:8], PRIORITIES[row[8]], *row[9:-1], Status.IN_FLIGHT, token, worker)
+            hot: tuple[Any, ...] = (*row[1:8], PRIORITIES[row[8]], *row[9:-1], Status.IN_FLIGHT, token, worker)
+            letter = Letter(*hot)
         claims.append(Claim(letter, row[0], (now_us - row[18]) / 1e6))
     return claims
 
 
 def _rich(connection: apsw.Connection, row: tuple[Any, ...], token: int, worker: str) -> Letter:
     """Build a letter that has a past, a large payload or extras."""
-    whole = connection.execute(f"SELECT {ALL} FROM letters WHERE seq = ?", (row[0],)).fetchone()  # noqa: S608 - ours
+    whole = the_row(connection, f"SELECT {ALL} FROM letters WHERE seq = ?", (row[0],))  # noqa: S608 - our own names
     letter = letter_of(connection, whole)
     return msgspec.structs.replace(
         letter, attempts=row[10], updated_us=row[20], status=Status.IN_FLIGHT, token=token, worker=worker

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from redrive import failpoints
 from redrive.core.letter import Status
 from redrive.stores.sqlite import claiming, failing, lanes
 from redrive.stores.sqlite.turn import Trait
@@ -47,12 +48,22 @@ UPDATE letters SET category = ?, error_type = ?, last_error = ?, fingerprint = ?
 def settle(turn: Turn, settlements: Sequence[Settlement]) -> tuple[bool, ...]:
     """Carry out each move; False where the claim is no longer held."""
     token = turn.next_token()
+    if len({claim.ref for claim, _ in settlements}) < len(settlements):
+        return tuple(_one(turn, claim, move, turn.next_token()) for claim, move in settlements)
     successes = [claim for claim, move in settlements if move.to is Status.DELIVERED]
     refused = _deliver_all(turn, successes, token)
+    failpoints.hit("settle.inside")
     return tuple(
         claim.ref not in refused if move.to is Status.DELIVERED else _move(turn, claim, move, token)
         for claim, move in settlements
     )
+
+
+def _one(turn: Turn, claim: Claim, move: Move, token: int) -> bool:
+    """Settle one by one: of two settlements of one letter the first wins."""
+    if move.to is Status.DELIVERED:
+        return not _deliver_all(turn, [claim], token)
+    return _move(turn, claim, move, token)
 
 
 def _deliver_all(turn: Turn, claims: Sequence[Claim], token: int) -> set[int]:
@@ -71,7 +82,12 @@ def _deliver(turn: Turn, held: int, claims: list[Claim], token: int, refused: se
     turn.sql(_DELIVER, bindings)
     if turn.connection.changes() == len(claims):
         return claims
-    accepted = {row[0] for row in turn.sql("SELECT seq FROM letters WHERE seq IN carray(?) AND token = ?", (apsw.carray(places), token))}
+    accepted = {
+        row[0]
+        for row in turn.sql(
+            "SELECT seq FROM letters WHERE seq IN carray(?) AND token = ?", (apsw.carray(places), token)
+        )
+    }
     refused.update(claim.ref for claim in claims if claim.ref not in accepted)
     return [claim for claim in claims if claim.ref in accepted]
 
@@ -110,7 +126,16 @@ def _release(turn: Turn, row: failing.Standing, move: Move, token: int) -> None:
         log = failing.log(turn, row, move)
         turn.sql(
             _RETRY,
-            (failure.category, failure.error_type, failure.message, failure.fingerprint, move.policy, log, turn.now_us,
-             failure.release, row.seq),
+            (
+                failure.category,
+                failure.error_type,
+                failure.message,
+                failure.fingerprint,
+                move.policy,
+                log,
+                turn.now_us,
+                failure.release,
+                row.seq,
+            ),
         )
     turn.moved(Trait(row.queue, row.kind, "in_flight"), Trait(row.queue, row.kind, "pending"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from redrive.core.breaker import Breaker, look, record, take_probes
+from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probes
 from redrive.core.budget import DEFAULT_BUDGET_RULES, Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from redrive.core.breaker import BreakerRules
     from redrive.stores.sqlite.turn import Turn
 
 T = TypeVar("T")
@@ -37,11 +36,16 @@ def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
             "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_us) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordered = excluded.ordered, "
             "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight",
-            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, spec.rate or 0.0, turn.now_us),
+            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), turn.now_us),
         )
         if bool(before.ordered) != spec.ordered:
             (lanes.order if spec.ordered else lanes.disorder)(turn, spec.name)
         turn.forget_queues()
+
+
+def _burst(spec: QueueSpec) -> float:
+    """Return what a fresh queue may begin with at once."""
+    return max(1.0, spec.rate or 0.0)
 
 
 def queues(connection: apsw.Connection) -> list[QueueState]:
@@ -83,14 +87,22 @@ def workers(connection: apsw.Connection, lease_now: int) -> list[WorkerBeat]:
     ]
 
 
-_breaker = msgspec.json.Decoder(Breaker)
+class Watched(msgspec.Struct, frozen=True):
+    """A breaker and the rules it was last asked with."""
+
+    breaker: Breaker
+    rules: BreakerRules
+
+
+_watched = msgspec.json.Decoder(Watched)
 _budget = msgspec.json.Decoder(Budget)
 
 
-def breakers(connection: apsw.Connection) -> dict[str, Breaker]:
-    """Return every breaker as it was last written."""
+def breakers(connection: apsw.Connection, now: float) -> dict[str, Breaker]:
+    """Return every breaker as it stands now."""
     found = connection.execute("SELECT name, value FROM shared_state WHERE room = 'breaker'")
-    return {name: _breaker.decode(value) for name, value in found}
+    kept = {str(name): _watched.decode(value) for name, value in found}
+    return {name: look(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
 def _read(turn: Turn, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
@@ -102,20 +114,22 @@ def _write(turn: Turn, room: str, name: str, value: object) -> None:
     turn.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, rows.encode(value)))
 
 
+def _breaker(turn: Turn, name: str) -> Breaker:
+    kept = _read(turn, "breaker", name, _watched)
+    return Breaker(name, since=turn.now_us / 1e6) if kept is None else kept.breaker
+
+
 def report(turn: Turn, name: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
     """Add outcomes to a breaker and return it."""
-    now = turn.now_us / 1e6
-    before = look(_read(turn, "breaker", name, _breaker) or Breaker(name, since=now), rules, now)
-    after = record(before, rules, successes, failures, now)
-    _write(turn, "breaker", name, after)
+    after = record(_breaker(turn, name), rules, successes, failures, turn.now_us / 1e6)
+    _write(turn, "breaker", name, Watched(after, rules))
     return after
 
 
 def probe(turn: Turn, name: str, rules: BreakerRules, limit: int) -> int:
     """Return how many trial letters a breaker lets through."""
-    now = turn.now_us / 1e6
-    after, allowed = take_probes(_read(turn, "breaker", name, _breaker) or Breaker(name, since=now), rules, limit, now)
-    _write(turn, "breaker", name, after)
+    after, allowed = take_probes(_breaker(turn, name), rules, limit, turn.now_us / 1e6)
+    _write(turn, "breaker", name, Watched(after, rules))
     return allowed
 
 

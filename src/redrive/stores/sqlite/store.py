@@ -17,9 +17,10 @@ import apsw
 
 from redrive import failpoints
 from redrive.errors import StoreClosed
+from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.sqlite import acting, claiming, finding, putting, settling, sharing
+from redrive.stores.sqlite import acting, claiming, finding, putting, rows, settling, sharing
 from redrive.stores.sqlite.file import File, explain_error, migrate
 from redrive.stores.sqlite.turn import BOOT_SHIFT
 from redrive.stores.sqlite.writer import Writer
@@ -66,7 +67,8 @@ class SqliteStore:
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._connections = threading.local()
-        self._doorbell = Doorbell()
+        self._bell = Bell()
+        self._heard = 0
         self._boot = 0
 
     # ------------------------------------------------------------------ opening and closing
@@ -79,11 +81,14 @@ class SqliteStore:
     def _open(self) -> None:
         try:
             connection = self._file.writer()
+            failpoints.hit("open.before_migrate")
             migrate(connection, self.path)
+            failpoints.hit("open.after_migrate")
             self._boot = _boot_number(connection)
             connection.close()
             self._ear = self._file.reader()
-            self._writer = Writer(self._file, self._clock, self._boot, self._doorbell.ring)
+            self._heard = int(self._ear.pragma("data_version"))
+            self._writer = Writer(self._file, self._clock, self._boot, self._bell.ring)
         except apsw.Error as error:
             raise explain_error(error, self.path) from error
         self._readers = ThreadPoolExecutor(2, "redrive-reader")
@@ -114,9 +119,10 @@ class SqliteStore:
             if connection is None:
                 connection = self._connections.reader = self._file.reader()
             with connection:
-                return function(connection, *arguments)
+                result = function(connection, *arguments)
         except apsw.Error as error:
             raise explain_error(error, self.path) from error
+        return result
 
     def _lease_now(self) -> int:
         return (self._boot << BOOT_SHIFT) + self._clock.lease_ms()
@@ -137,7 +143,9 @@ class SqliteStore:
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move whose claim still holds."""
         failpoints.hit("settle.before")
-        return await self._write(settling.settle, settlements)
+        accepted = await self._write(settling.settle, settlements)
+        failpoints.hit("settle.after")
+        return accepted
 
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
@@ -157,7 +165,10 @@ class SqliteStore:
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
-        return await self._write(claiming.extend, beat, claims, lease, urgent=True)
+        failpoints.hit("extend.before")
+        lost = await self._write(claiming.extend, beat, claims, lease, urgent=True)
+        failpoints.hit("extend.after")
+        return lost
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""
@@ -169,13 +180,18 @@ class SqliteStore:
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early when letters may have become due through somebody's put or act."""
-        return await self._doorbell.wait(timeout, self._version)
+        end = asyncio.get_running_loop().time() + timeout
+        while (left := end - asyncio.get_running_loop().time()) > 0:
+            if await self._bell.wait(min(LISTENING, left)) or self._somebody_wrote():
+                return True
+        return False
 
-    def _version(self) -> int:
-        """Return a number that changes when another connection commits; costs microseconds."""
+    def _somebody_wrote(self) -> bool:
+        """Whether anybody committed since this was last asked; costs microseconds."""
         if self._writer is None:
             raise StoreClosed(_not_open(self.path))
-        return int(self._ear.pragma("data_version"))
+        before, self._heard = self._heard, int(self._ear.pragma("data_version"))
+        return before != self._heard
 
     # ------------------------------------------------------------------ shared state
 
@@ -197,7 +213,7 @@ class SqliteStore:
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker."""
-        return await self._read(sharing.breakers)
+        return await self._read(sharing.breakers, self._clock.wall_us() / 1e6)
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
         """Add outcomes to a breaker."""
@@ -266,7 +282,7 @@ class SqliteStore:
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
     ) -> Letter:
         """Replace a payload, compare-and-set on its version."""
-        return await self._write(acting.edit, letter_id, payload, content_type, version, by, reason)
+        return await self._write(acting.edit, letter_id, (payload, content_type), version, by, reason)
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""
@@ -277,45 +293,11 @@ class SqliteStore:
         return await self._write(acting.retain, retention, limit)
 
 
-class Doorbell:
-    """Wakes those who wait for letters: rung in this process, or noticed from another's commits."""
-
-    def __init__(self) -> None:
-        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
-
-    def ring(self) -> None:
-        """Wake everybody; may be called on any thread."""
-        for loop, event in tuple(self._waiting):
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
-
-    async def wait(self, timeout: float, version: Callable[[], int]) -> bool:  # noqa: ASYNC109 - it is the operation
-        """Return True once rung or once *version* changes, False after *timeout* seconds."""
-        loop = asyncio.get_running_loop()
-        waiter = (loop, asyncio.Event())
-        self._waiting.add(waiter)
-        try:
-            return await self._listen(waiter[1], loop.time() + timeout, version)
-        finally:
-            self._waiting.discard(waiter)
-
-    async def _listen(self, event: asyncio.Event, end: float, version: Callable[[], int]) -> bool:
-        loop, before = asyncio.get_running_loop(), version()
-        while not event.is_set() and version() == before:
-            if loop.time() >= end:
-                return False
-            try:
-                await asyncio.wait_for(event.wait(), min(LISTENING, max(0.0, end - loop.time())))
-            except TimeoutError:
-                continue
-        return True
-
-
 def _boot_number(connection: apsw.Connection) -> int:
     """Return this boot's number: leases of earlier boots compare as smaller, so they have ended."""
     boot_id = _boot_id()
     connection.execute("INSERT OR IGNORE INTO boots (boot_id) VALUES (?)", (boot_id,))
-    return int(connection.execute("SELECT number FROM boots WHERE boot_id = ?", (boot_id,)).fetchone()[0])
+    return int(rows.the_row(connection, "SELECT number FROM boots WHERE boot_id = ?", (boot_id,))[0])
 
 
 def _boot_id() -> str:

@@ -54,7 +54,8 @@ class Turn:
         self.now_us = clock.wall_us()
         self._boot_ms = clock.lease_ms()
         self._boot = boot
-        self._token, self._seq = self._given = self.sql("SELECT token, seq FROM meta").fetchone()
+        self._given: tuple[int, int] = self.sql("SELECT token, seq FROM meta").fetchone()  # type: ignore[assignment]
+        self._token, self._seq = self._given
         self._deltas: Counter[Trait] = Counter()
         self._queues: dict[str, QueueRow] | None = None
         self.rang = False  # whether letters became runnable through somebody else than a worker
@@ -91,11 +92,11 @@ class Turn:
     def counted(self, queue: str, *statuses: str) -> int:
         """Return how many letters of *queue* are in *statuses*, this turn's changes included."""
         marks = ", ".join("?" * len(statuses))
-        kept = self.sql(
-            f"SELECT coalesce(sum(n), 0) FROM tallies WHERE queue = ? AND status IN ({marks})",  # noqa: S608 - marks only
-            (queue, *statuses),
-        ).fetchone()[0]
-        return kept + sum(n for trait, n in self._deltas.items() if trait.queue == queue and trait.status in statuses)
+        sql = f"SELECT coalesce(sum(n), 0) FROM tallies WHERE queue = ? AND status IN ({marks})"  # noqa: S608 - marks only
+        (kept,) = self.sql(sql, (queue, *statuses)).fetchone() or (0,)
+        return int(kept) + sum(
+            n for trait, n in self._deltas.items() if trait.queue == queue and trait.status in statuses
+        )
 
     @property
     def queues(self) -> dict[str, QueueRow]:
@@ -127,7 +128,6 @@ class Turn:
         changes = [(*trait, n) for trait, n in self._deltas.items() if n]
         if changes:
             self.connection.executemany(
-                "INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET n = n + excluded.n",
+                "INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
                 changes,
             )

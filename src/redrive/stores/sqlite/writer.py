@@ -151,6 +151,7 @@ class Writer:
         """Run *operations* in one transaction; return what went wrong, with nothing written."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
+            failpoints.hit("sqlite.after_begin")
             turn = Turn(self._connection, self._clock, self._boot)
             for operation in operations:
                 operation.run(turn)
@@ -182,7 +183,9 @@ class Writer:
         """Between two turns: keep the WAL short, and let other processes write."""
         with contextlib.suppress(apsw.Error):  # no room, or somebody reads: the next turn tries again
             if self._wal_pages > CHECKPOINT_PAGES:
+                failpoints.hit("checkpoint.before")
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                failpoints.hit("checkpoint.after")
             if self._others_wrote():
                 time.sleep(COURTESY)
 

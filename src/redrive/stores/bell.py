@@ -1,0 +1,53 @@
+"""
+How a worker hears that there may be work.
+
+Owns the waiting and waking, across event loops and threads. Knows no letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Lock
+
+
+class Bell:
+    """Rings for everybody who waits; if nobody does, the next one to wait hears it at once."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._rang = False
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def ring(self) -> None:
+        """Wake everybody who waits; may be called from any thread."""
+        with self._lock:
+            waiters, self._waiters = self._waiters, set()
+            self._rang = not waiters
+        for waiter in waiters:
+            _wake(waiter)
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
+        """Return True when it rings, or False after *timeout* seconds."""
+        waiter = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._rang:
+                self._rang = False
+                return True
+            self._waiters.add(waiter)
+        try:
+            await asyncio.wait((waiter,), timeout=timeout)
+        finally:
+            with self._lock:
+                self._waiters.discard(waiter)
+        return waiter.done()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    loop = waiter.get_loop()
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_finish, waiter)
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
