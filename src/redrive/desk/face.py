@@ -1,19 +1,24 @@
 """
 The desk as one object.
 
-Owns nothing but the author's name: each method is one call of the verb's own file.
+Owns the author's name and who is told: each method is one call of the verb's own file, and
+whatever changed something is announced after the store said yes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redrive.core.facts import Edited as EditedFact
+from redrive.core.facts import QueuePaused, QueueResumed
 from redrive.core.policy import RetryPolicy
 from redrive.desk import archive, audit, edit, explain, group, inspect, plan, queues, replay, stats
+from redrive.desk.telling import fact_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redrive.core.facts import Fact
     from redrive.core.letter import Letter
     from redrive.core.plan import Plan
     from redrive.desk.act import Done
@@ -27,15 +32,20 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Page, Store
 
 
+def _nobody(fact: Fact) -> None:
+    """Hear a fact and forget it."""
+
+
 class Desk:
     """
     Everything an operator can do, on one store, in the name of *by*.
 
     Verbs that act take ids, all or none, or a `query`; an empty query is refused.
+    *announce* is told every fact.
     """
 
-    def __init__(self, store: Store, *, by: str = "desk") -> None:
-        self.store, self.by = store, by
+    def __init__(self, store: Store, *, by: str = "desk", announce: Callable[[Fact], object] = _nobody) -> None:
+        self.store, self.by, self._announce = store, by, announce
 
     # ------------------------------------------------------------------ looking
 
@@ -80,29 +90,37 @@ class Desk:
         generation: int | None = None,
     ) -> Done:
         """Give failed letters another cycle."""
-        return await replay.replay(
+        done = await replay.replay(
             self.store, ids, query=query, by=self.by, reason=reason, limit=limit, rate=rate, generation=generation
         )
+        return self._tell(done)
 
     async def archive(self, *ids: str, query: str = "", reason: str = "") -> Done:
         """Decide that failed letters need no handling."""
-        return await archive.archive(self.store, ids, query=query, by=self.by, reason=reason)
+        return self._tell(await archive.archive(self.store, ids, query=query, by=self.by, reason=reason))
 
     async def cancel(self, *ids: str, query: str = "", reason: str = "") -> Done:
         """Archive pending letters before they run."""
-        return await archive.cancel(self.store, ids, query=query, by=self.by, reason=reason)
+        return self._tell(await archive.cancel(self.store, ids, query=query, by=self.by, reason=reason))
 
     async def restore(self, *ids: str, query: str = "", reason: str = "") -> Done:
         """Bring archived letters back."""
-        return await archive.restore(self.store, ids, query=query, by=self.by, reason=reason)
+        return self._tell(await archive.restore(self.store, ids, query=query, by=self.by, reason=reason))
 
     async def purge(self, *ids: str, query: str = "", reason: str = "") -> Done:
         """Remove archived letters for good."""
-        return await archive.purge(self.store, ids, query=query, by=self.by, reason=reason)
+        return self._tell(await archive.purge(self.store, ids, query=query, by=self.by, reason=reason))
 
     async def edit(self, letter_id: str, payload: bytes, *, version: int, reason: str = "") -> Edited:
         """Replace the payload of a letter that was read as *version*."""
-        return await edit.edit(self.store, letter_id, payload, version=version, by=self.by, reason=reason)
+        done = await edit.edit(self.store, letter_id, payload, version=version, by=self.by, reason=reason)
+        self._announce(EditedFact(id=done.id, version=done.payload_version, by=self.by, reason=reason))
+        return done
+
+    def _tell(self, done: Done) -> Done:
+        if done.acted:
+            self._announce(fact_of(done.verb, done.acted, by=done.by, reason=done.reason, plan=done.plan))
+        return done
 
     # ------------------------------------------------------------------ plans
 
@@ -118,7 +136,12 @@ class Desk:
         self, plan_id: str, *, rate: float | None = None, progress: Callable[[Plan], object] | None = None
     ) -> Plan:
         """Carry out a plan, or go on where an earlier run stopped."""
-        return await plan.carry_out(self.store, plan_id, rate=rate, progress=progress)
+        before = await self.store.plan(plan_id)
+        after = await plan.carry_out(self.store, plan_id, rate=rate, progress=progress)
+        if after.acted > before.acted:
+            count = after.acted - before.acted
+            self._announce(fact_of(after.verb, count, by=after.by, reason=after.reason, plan=after.id))
+        return after
 
     # ------------------------------------------------------------------ queues
 
@@ -129,7 +152,9 @@ class Desk:
     async def pause(self, queue: str, *, reason: str = "") -> None:
         """Let no worker begin letters of *queue* until it is resumed."""
         await queues.pause(self.store, queue, by=self.by, reason=reason)
+        self._announce(QueuePaused(queue=queue, by=self.by, reason=reason))
 
     async def resume(self, queue: str, *, reason: str = "") -> None:
         """Let workers begin letters of *queue* again."""
         await queues.resume(self.store, queue, by=self.by, reason=reason)
+        self._announce(QueueResumed(queue=queue, by=self.by, reason=reason))
