@@ -21,7 +21,7 @@ import os
 from redrive.engine.clock import new_id
 new_id()
 who = os.fork()
-print("\\n".join(new_id() for _ in range(100)), flush=True)
+os.write(1, "".join(f"{new_id()} " for _ in range(100)).encode())  # in one piece
 if who:
     os.waitpid(who, 0)
 """

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -164,7 +163,7 @@ async def test_a_payload_that_does_not_decode_is_terminal(engine):
 
 
 async def test_a_module_that_cannot_be_imported_is_a_clear_failure_of_a_child_that_lives_on(engine, tmp_path):
-    outcomes = [await run(engine, _misnamed("no.such.module:ship")), await run(engine, _misnamed(f"{__name__}:ship"))]
+    outcomes = [await run(engine, _misplaced("no.such.module")), await run(engine, _misplaced("json"))]
 
     assert "cannot import the handler 'no.such.module:ship'" in outcomes[0].failure.message
     assert "ModuleNotFoundError" in outcomes[0].failure.message
@@ -174,8 +173,12 @@ async def test_a_module_that_cannot_be_imported_is_a_clear_failure_of_a_child_th
     assert engine._children == {child}
 
 
-def _misnamed(name):
-    return dataclasses.replace(SUCCEED, name=name)
+def _misplaced(module):
+    def ship(payload: dict):
+        pass
+
+    ship.__module__, ship.__qualname__ = module, "ship"
+    return handler(ship)
 
 
 # ---------------------------------------------------------------------- poison

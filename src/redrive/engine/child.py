@@ -104,7 +104,7 @@ def _build(recipe: Recipe) -> Handler | Failed:
     try:
         return build_handler(
             recipe.kind,
-            find(recipe.name),
+            find(recipe.address),
             engine="process",
             succeeded=None if recipe.succeeded is None else find(recipe.succeeded),
             terminal_errors=recipe.terminal_errors,
@@ -112,6 +112,8 @@ def _build(recipe: Recipe) -> Handler | Failed:
             rules=recipe.rules,
         )
     except BaseException as error:  # noqa: BLE001 - importing somebody's module runs somebody's code
-        trouble = HandlerError(f"a worker process cannot import the handler {recipe.name!r}; can you, in this folder?")
+        trouble = HandlerError(
+            f"a worker process cannot import the handler {recipe.address!r}; can you, in this folder?"
+        )
         trouble.__cause__ = error
         return Failed(classify(trouble, DEFAULT_RETRY_POLICY, recipe.rules))

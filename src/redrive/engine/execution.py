@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from redrive.core.decide import Outcome
+from redrive.core.decide import Interrupted, Outcome
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
     from redrive.engine.handler import Handler
 
 Done = Callable[[Any, Outcome], None]  # (ticket, outcome)
+STOPPED = Interrupted("stopped")  # what a letter comes to that an engine was told to stop, or not to start
 
 
 class Engine(Protocol):

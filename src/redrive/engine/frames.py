@@ -25,10 +25,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Recipe(msgspec.Struct, frozen=True, array_like=True):
-    """How a child builds a handler: everything by name, nothing by value."""
+    """How a child builds a handler: every function by its address, every error by its name."""
 
     kind: str
-    name: str
+    address: str
     succeeded: str | None
     terminal_errors: tuple[str, ...]
     retryable_errors: tuple[str, ...]

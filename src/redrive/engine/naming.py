@@ -1,8 +1,8 @@
 """
-Handlers by name.
+Functions and errors by name.
 
-Owns the way from a function to a name that another process can import, and back.
-A name is `module:function`, or `/path/script.py:function` for what was defined in the
+Owns the way from a function to its address, which another process can import, and back.
+An address is `module:function`, or `/path/script.py:function` for what was defined in the
 script that was started. Knows nothing of what the functions are for.
 """
 
@@ -24,7 +24,13 @@ SCRIPT = "__redrive_main__"  # what a started script is called in a child, so th
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of *function*; it can be found again if `unfindable` says nothing."""
+    """Return `module:function`, the same on every machine; a started script goes by its file's name."""
+    module, _, qualname = address_of(function).rpartition(":")
+    return f"{Path(module).stem if module.endswith('.py') else module}:{qualname}"
+
+
+def address_of(function: Callable[..., Any]) -> str:
+    """Return where *function* stands; `find` finds it there unless `unfindable` says why not."""
     module = getattr(function, "__module__", None) or type(function).__module__
     if module == "__main__":
         module = _main() or module
@@ -54,14 +60,14 @@ def class_name(kind: type) -> str:
     return f"{module}.{kind.__qualname__}"
 
 
-def find(name: str) -> Any:
-    """Import what *name* says; raise HandlerError if there is no such thing, or what the import itself raises."""
-    module_name, _, attribute = name.rpartition(":")
+def find(address: str) -> Any:
+    """Import what stands at *address*; raise HandlerError if nothing does, or what the import itself raises."""
+    module_name, _, attribute = address.rpartition(":")
     module = _script(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
     try:
         return getattr(module, attribute)
     except AttributeError:
-        message = f"cannot find handler {name!r}: module {module.__name__!r} has no {attribute!r}; was it renamed?"
+        message = f"cannot find {address!r}: module {module.__name__!r} has no {attribute!r}; was it renamed?"
         raise HandlerError(message) from None
 
 

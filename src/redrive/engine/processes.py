@@ -18,9 +18,10 @@ import msgspec
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
 from redrive.engine.attempt import failure_of, timed_out
+from redrive.engine.execution import STOPPED
 from redrive.engine.frames import Recipe
 from redrive.engine.ledger import Ledger, Run
-from redrive.engine.naming import class_name, name_of
+from redrive.engine.naming import address_of, class_name
 from redrive.engine.worker_process import Child
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from redrive.engine.frames import Report
     from redrive.engine.handler import Handler
 
-_STOPPED = Interrupted("stopped")
 _START_LIMIT = 60.0  # seconds that a child has to start, and to import a handler
 _FEW_FAILURES = 3  # starts that fail in a row before waiting letters are told
 _FIRST_REST, _LONGEST_REST = 0.2, 30.0  # seconds between starts that fail
@@ -60,7 +60,7 @@ class ProcessEngine:
     def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
         """Run *letter* in the next free child; see `Engine.start`."""
         if self._closed:
-            done(ticket, _STOPPED)
+            done(ticket, STOPPED)
             return
         run = Run(handler, letter, ticket, done)
         self._ledger.open(run)
@@ -89,7 +89,7 @@ class ProcessEngine:
             else:
                 child.kill()
         for run in self._ledger:
-            self._ledger.settle(run, _STOPPED)
+            self._ledger.settle(run, STOPPED)
 
     # ------------------------------------------------------------------ handing out
 
@@ -190,7 +190,7 @@ class ProcessEngine:
         """Rest before the next try, longer each time; letters do not wait for ever."""
         self._failures += 1
         rest = min(_FIRST_REST * 2.0 ** min(self._failures, 16), _LONGEST_REST)
-        if self._closed or self._rest is not None:
+        if self._rest is not None:
             return
         self._rest = asyncio.get_running_loop().call_later(rest, self._rested)
         if self._failures >= _FEW_FAILURES:
@@ -233,8 +233,8 @@ class ProcessEngine:
 def _recipe_of(handler: Handler) -> Recipe:
     return Recipe(
         kind=handler.kind,
-        name=handler.name,
-        succeeded=None if handler.succeeded is None else name_of(handler.succeeded),
+        address=address_of(handler.function),
+        succeeded=None if handler.succeeded is None else address_of(handler.succeeded),
         terminal_errors=_names(handler.policy.terminal_errors),
         retryable_errors=_names(handler.policy.retryable_errors),
         rules=handler.rules,

@@ -12,8 +12,9 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.decide import SUCCEEDED, Failed, Interrupted
+from redrive.core.decide import SUCCEEDED, Failed
 from redrive.engine.attempt import attempt, failure_of, timed_out
+from redrive.engine.execution import STOPPED
 from redrive.engine.ledger import Ledger, Run
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from redrive.engine.handler import Handler
 
 _GRACE = 1.0  # seconds that a cancelled handler has to clean up
-_STOPPED = Interrupted("stopped")
 
 if sys.version_info >= (3, 12):
 
@@ -63,7 +63,7 @@ class TaskEngine:
     def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
         """Run *letter*; see `Engine.start`."""
         if self._closed:
-            done(ticket, _STOPPED)
+            done(ticket, STOPPED)
             return
         loop = asyncio.get_running_loop()
         task = _begin(attempt(handler, letter), loop)
@@ -85,7 +85,7 @@ class TaskEngine:
         self._closed = True
         for run in self._ledger:
             self._abandon(run)
-            self._ledger.settle(run, _STOPPED)
+            self._ledger.settle(run, STOPPED)
 
     def _watch(self, run: _TaskRun, loop: asyncio.AbstractEventLoop) -> None:
         self._ledger.open(run)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from redrive.core.decide import Interrupted
 from redrive.engine.attempt import attempt_now, timed_out
 from redrive.engine.clock import SystemClock
+from redrive.engine.execution import STOPPED
 from redrive.engine.ledger import Ledger, Run
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from redrive.engine.execution import Done
     from redrive.engine.handler import Handler
 
-_STOPPED = Interrupted("stopped")
 _EXHAUSTED = Interrupted("too many threads hang in handlers that ran out of time", wait=1.0)
 
 
@@ -65,7 +65,7 @@ class ThreadEngine:
     def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
         """Run *letter* in the next free thread; see `Engine.start`."""
         if self._closed or self.exhausted:
-            done(ticket, _STOPPED if self._closed else _EXHAUSTED)
+            done(ticket, STOPPED if self._closed else _EXHAUSTED)
             return
         loop = asyncio.get_running_loop()
         run = _ThreadRun(handler, letter, ticket, done)
@@ -87,7 +87,7 @@ class ThreadEngine:
         self._closed = True
         self._running.clear()
         for run in self._ledger:
-            self._ledger.settle(run, _STOPPED)
+            self._ledger.settle(run, STOPPED)
         for _ in self._threads:
             self._waiting.put(None)
         self._threads.clear()

@@ -102,8 +102,8 @@ class Child:
 
     def kill(self, fault: str = "") -> None:
         """End it now, with everything that its handler started."""
-        self._fault = self._fault or fault
         if self._process.returncode is None:
+            self._fault = self._fault or fault
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
