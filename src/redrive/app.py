@@ -23,7 +23,7 @@ from redrive.desk.face import Desk
 from redrive.engine.clock import SystemClock, new_id
 from redrive.engine.handler import build_handler
 from redrive.engine.watchdog import Watchdog
-from redrive.errors import HandlerError, PayloadError, SettingsError
+from redrive.errors import HandlerError, PayloadError, PolicyError, SettingsError
 from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts
@@ -295,7 +295,7 @@ class Redrive:
     @property
     def desk(self) -> Desk:
         """What an operator can do: list, group, explain, replay, archive, edit."""
-        return Desk(self.store, by=self.settings.by or "app")
+        return Desk(self.store, by=self.settings.by or "app", announce=self.hub)
 
     @property
     def sync(self) -> Sync:
@@ -337,4 +337,12 @@ def _priority(name: str) -> Priority:
 
 
 def _policy_text(policy: RetryPolicy | str) -> str:
-    return (RetryPolicy.parse(policy) if isinstance(policy, str) else policy).text
+    """Return what a letter carries of *policy*; a policy of which something would be forgotten is refused."""
+    if isinstance(policy, str):
+        return RetryPolicy.parse(policy).text
+    if policy.function is not None or RetryPolicy.parse(policy.text) != policy:
+        raise PolicyError(
+            f"a letter cannot carry {policy!r}: functions and lists of errors cannot be kept with it; "
+            "give that policy to the handler instead"
+        )
+    return policy.text

@@ -1,0 +1,354 @@
+"""What a handler may say of itself, and what becomes of a letter when it speaks up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from tests.app.far_away import die, pid_of
+
+from redrive import Redrive, Reject, RetryAfter, RetryPolicy, Status, TerminalHandlerError
+from redrive.errors import HandlerError
+
+TWICE = RetryPolicy.constant(10, max_attempts=2)
+
+
+@pytest.mark.parametrize("error", [Reject, TerminalHandlerError])
+async def test_reject_dead_letters_at_once(app, driven, error):
+    @app.handler("order.created")
+    async def ship(order: dict):
+        raise error("never heard of it")
+
+    async with driven(app) as test:
+        receipt = await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        letter = await test.letter(receipt.id)
+    assert (letter.status, letter.attempts, letter.why) == (Status.FAILED, 1, "terminal")
+    assert letter.last_error == "never heard of it"
+
+
+async def test_retry_after_is_a_floor_that_jitter_never_undercuts(app, driven, clock):
+    tries = []
+
+    @app.handler("order.created", policy=RetryPolicy.exponential(first=1, cap=2, max_attempts=2))
+    async def ship(order: dict):
+        tries.append(clock.monotonic())
+        if len(tries) == 1:
+            raise RetryAfter(100)
+
+    clock.draws = [0.0]
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered")) == 1
+    assert tries[1] - tries[0] >= 100
+
+
+async def test_retry_after_still_counts_the_attempts(app, driven):
+    @app.handler("order.created", policy=TWICE)
+    async def ship(order: dict):
+        raise RetryAfter(1)
+
+    async with driven(app) as test:
+        receipt = await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        assert (await test.letter(receipt.id)).attempts == 2
+
+
+async def test_a_result_that_succeeded_refuses_is_a_failure(app, driven):
+    @app.handler("order.created", policy=TWICE, succeeded=lambda status: status == 200)
+    async def ship(order: dict):
+        return order["status"]
+
+    async with driven(app) as test:
+        good = await app.enqueue("order.created", {"status": 200})
+        bad = await app.enqueue("order.created", {"status": 500})
+        await test.run_until_idle()
+        assert (await test.letter(good.id)).status is Status.DELIVERED
+        refused = await test.letter(bad.id)
+    assert (refused.status, refused.attempts) == (Status.FAILED, 2)
+
+
+async def test_a_predicate_that_raises_is_a_failure_too(app, driven):
+    @app.handler("order.created", policy=TWICE, succeeded=lambda result: result["ok"])
+    async def ship(order: dict):
+        return None
+
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        assert len(await test.letters("status:failed type:*TypeError")) == 1
+
+
+async def test_terminal_errors_are_not_tried_again_and_others_are(app, driven):
+    @app.handler("order.created", policy=TWICE, terminal_errors=(KeyError, "builtins.ZeroDivisionError"))
+    async def ship(order: dict):
+        raise {"key": KeyError, "zero": ZeroDivisionError, "other": OSError}[order["raise"]]("so")
+
+    async with driven(app) as test:
+        ids = {name: (await app.enqueue("order.created", {"raise": name})).id for name in ("key", "zero", "other")}
+        await test.run_until_idle()
+        attempts = {name: (await test.letter(each)).attempts for name, each in ids.items()}
+    assert attempts == {"key": 1, "zero": 1, "other": 2}
+
+
+async def test_each_handler_keeps_its_own_policy(app, driven):
+    async def fail(order: dict):
+        raise OSError("down")
+
+    app.add_handler("once", fail, policy=RetryPolicy.NEVER)
+    app.add_handler("thrice", fail, policy=RetryPolicy.immediate(max_attempts=3))
+    app.add_handler("default", fail)
+    async with driven(app) as test:
+        for kind in ("once", "thrice", "default"):
+            await app.enqueue(kind, {})
+        await test.run_until_idle()
+        attempts = {letter.kind: letter.attempts for letter in await test.letters("status:failed")}
+    assert attempts == {"once": 1, "thrice": 3, "default": 5}
+
+
+async def test_retries_come_when_the_policy_says(app, driven, clock):
+    tries = []
+
+    @app.handler("order.created", policy=RetryPolicy.exponential(first=10, cap=25, max_attempts=4, jitter="none"))
+    async def ship(order: dict):
+        tries.append(clock.monotonic())
+        raise OSError("down")
+
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+    assert [after - before for before, after in pairwise(tries)] == [10, 20, 25]
+
+
+async def test_jitter_draws_from_the_clocks_dice(app, driven, clock):
+    @app.handler("order.created", policy=RetryPolicy.exponential(first=10, cap=100, max_attempts=3))
+    async def ship(order: dict):
+        raise OSError("down")
+
+    clock.draws = [0.25, 0.5]
+    async with driven(app) as test:
+        receipt = await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        tries = (await test.letter(receipt.id)).tries
+    assert [each.delay for each in tries[:2]] == [2.5, 10.0]
+
+
+async def test_a_cycle_that_would_last_too_long_ends(app, driven):
+    @app.handler("order.created", policy=RetryPolicy.constant(40, max_attempts=9, total=100))
+    async def ship(order: dict):
+        raise OSError("down")
+
+    async with driven(app) as test:
+        receipt = await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        letter = await test.letter(receipt.id)
+    assert (letter.status, letter.attempts, letter.why) == (Status.FAILED, 3, "out of time")
+
+
+async def test_an_async_handler_that_takes_too_long_fails_as_timed_out(app, driven):
+    cancelled = asyncio.Event()
+
+    @app.handler("order.created", timeout=0.01, policy=RetryPolicy.NEVER)
+    async def ship(order: dict):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with driven(app) as test:
+        receipt = await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        letter = await test.letter(receipt.id)
+    assert (letter.status, letter.error_type, letter.attempts) == (Status.FAILED, "TimeoutError", 1)
+    assert cancelled.is_set()
+
+
+async def test_a_thread_that_takes_too_long_fails_as_timed_out_and_others_go_on(app, driven):
+    release = threading.Event()
+
+    @app.handler("slow", timeout=0.02, policy=RetryPolicy.NEVER, concurrency=1)
+    def slow(order: dict):
+        release.wait(20)
+
+    @app.handler("quick")
+    def quick(order: dict): ...
+
+    try:
+        async with driven(app) as test:
+            receipt = await app.enqueue("slow", {})
+            await app.enqueue("quick", {})
+            await test.run_until_idle()
+            assert (await test.letter(receipt.id)).error_type == "TimeoutError"
+            assert len(await test.letters("kind:quick status:delivered")) == 1
+    finally:
+        release.set()
+
+
+async def test_sync_handlers_run_in_threads_and_async_ones_on_the_loop(app, driven):
+    threads = {}
+
+    @app.handler("sync")
+    def sync(order: dict):
+        threads["sync"] = threading.current_thread()
+
+    @app.handler("async")
+    async def on_loop(order: dict):
+        threads["async"] = threading.current_thread()
+
+    async with driven(app) as test:
+        await app.enqueue("sync", {})
+        await app.enqueue("async", {})
+        await test.run_until_idle()
+    assert threads["async"] is threading.current_thread()
+    assert threads["sync"] is not threading.current_thread()
+
+
+async def test_an_async_handler_may_be_sent_to_a_thread(app, driven):
+    threads = []
+
+    @app.handler("order.created", engine="thread")
+    async def ship(order: dict):
+        await asyncio.sleep(0)
+        threads.append(threading.current_thread())
+
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered")) == 1
+    assert threads != [threading.current_thread()]
+
+
+async def test_a_process_handlers_death_is_the_outcome_of_its_letter_alone(app, driven, tmp_path):
+    app.add_handler("pid", pid_of, engine="process", concurrency=1)
+    app.add_handler("die", die, engine="process", concurrency=1)
+    async with driven(app) as test:
+        killer = await app.enqueue("die", {})
+        await app.enqueue("pid", {"to": str(tmp_path / "pid")})
+        await test.run_until_idle(patience=30)
+        letter = await test.letter(killer.id)
+        assert len(await test.letters("kind:pid status:delivered losses:0")) == 1
+    assert (letter.status, letter.why, letter.losses) == (Status.FAILED, "worker_crashed", 3)
+    assert (tmp_path / "pid").read_text()
+
+
+async def test_a_sync_function_cannot_be_put_on_the_loop(app):
+    with pytest.raises(HandlerError, match="block the event loop"):
+        app.add_handler("order.created", lambda order: None, engine="async")
+
+
+async def test_a_letter_goes_to_its_handlers_queue(app, driven):
+    app.add_handler("mail", lambda mail: None, queue="mails")
+    app.add_handler("order.created", lambda order: None)
+    async with driven(app) as test:
+        await app.enqueue("mail", {})
+        await app.enqueue("order.created", {})
+        assert {letter.kind: letter.queue for letter in await test.letters()} == {
+            "mail": "mails",
+            "order.created": "default",
+        }
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered")) == 2
+
+
+@pytest.mark.parametrize("engine", ["async", "thread"])
+async def test_a_handler_runs_no_more_letters_at_once_than_its_concurrency(driven, engine):
+    app = Redrive("memory://", concurrency=50)
+    gauge, all_three = Gauge(), threading.Barrier(3)
+
+    @app.handler("order.created", concurrency=3, engine=engine)
+    async def ship(order: dict):
+        async with gauge:
+            all_three.wait(20) if engine == "thread" else await asyncio.sleep(0)
+
+    async with driven(app) as test:
+        await app.enqueue_many([app.draft("order.created", {}) for _ in range(12)])
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered")) == 12
+    assert gauge.most == 3
+
+
+async def test_a_queue_runs_no_more_letters_at_once_than_its_concurrency_whatever_their_kinds(app, driven):
+    app.queue("default", concurrency=3)
+    gauge = Gauge()
+
+    async def ship(order: dict):
+        async with gauge:
+            await asyncio.sleep(0.001)
+
+    app.add_handler("a", ship, concurrency=2)
+    app.add_handler("b", ship)
+    app.add_handler("c", ship, engine="thread")
+    async with driven(app) as test:
+        await app.enqueue_many([app.draft(kind, {}) for kind in "abc" * 5])
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered")) == 15
+    assert gauge.most == 3
+
+
+async def test_the_letters_own_policy_wins_over_its_handlers(app, driven):
+    @app.handler("order.created", policy=RetryPolicy.immediate(max_attempts=7))
+    async def ship(order: dict):
+        raise OSError("down")
+
+    async with driven(app) as test:
+        await app.enqueue("order.created", {}, policy=RetryPolicy.immediate(max_attempts=2))
+        await app.enqueue("order.created", {}, policy="constant:delay=60,max_attempts=3")
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        assert sorted(letter.attempts for letter in await test.letters("status:failed")) == [2, 3, 7]
+
+
+async def test_a_broken_handler_stops_nobody_else(app, driven):
+    class Hostile(Exception):
+        def __str__(self):
+            raise RuntimeError("no text for you")
+
+    async def fail(order: dict):
+        raise {"hostile": Hostile(), "exit": SystemExit(3), "huge": OSError("x" * 5_000_000)}[order["how"]]
+
+    app.add_handler("bad", fail, policy=RetryPolicy.NEVER)
+    app.add_handler("good", lambda order: None)
+    async with driven(app) as test:
+        for how in ("hostile", "exit", "huge"):
+            await app.enqueue("bad", {"how": how})
+            await app.enqueue("good", {})
+        await test.run_until_idle()
+        assert len(await test.letters("kind:good status:delivered")) == 3
+        dead = await test.letters("kind:bad status:failed")
+    assert len(dead) == 3
+    assert all(len(letter.last_error) < 100_000 for letter in dead)
+
+
+async def test_due_times_are_the_stores(app, driven, clock):
+    @app.handler("order.created", policy=RetryPolicy.constant(60))
+    async def ship(order: dict):
+        raise OSError("down")
+
+    async with driven(app) as test:
+        receipt = await app.enqueue("order.created", {})
+        before = await test.letter(receipt.id)
+        await test.tick()
+        after = await test.letter(receipt.id)
+    assert (after.status, after.due_at - before.due_at) == (Status.PENDING, timedelta(seconds=60))
+
+
+class Gauge:
+    """How many are inside at once, over loops and threads."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+
+    async def __aexit__(self, *_) -> None:
+        with self._lock:
+            self.now -= 1
