@@ -47,6 +47,13 @@ class Terminal:
 
         return asyncio.run(filling())
 
+    def until(self, happened) -> None:
+        """Wait until the books, which another process changes, are as *happened* wants them."""
+        for _ in range(600):
+            if happened(self.json("stats")["books"]):
+                return
+        pytest.fail("it never happened")
+
     def statuses(self) -> dict[str, str]:
         return {one["id"]: one["status"] for one in self.json("ls", "-n", "1000")["letters"]}
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from redrive.desk import plan
@@ -165,3 +168,27 @@ def test_queues_are_paused_resumed_and_listed(redrive, failures):
     assert (paused["paused"], paused["paused_by"], paused["reason"]) == (True, "ana", "bank is down")
     assert open_again["paused"] is False
     assert "default" in redrive("queues").stdout
+
+
+@pytest.mark.slow
+def test_a_replay_killed_in_the_middle_sends_each_letter_once(redrive):
+    """The process is killed for real, while it rests between two pages."""
+
+    async def work(mill):
+        return [await mill.failed() for _ in range(40)]
+
+    redrive.fill(work)
+    command = [sys.executable, "-m", "redrive.cli", "--url", redrive.url, "replay", "-q", "status:failed", "--yes"]
+    with subprocess.Popen(
+        [*command, "--rate", "10"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as run:
+        named = run.stderr.readline()
+        redrive.until(lambda books: books["pending"] > 0)
+        run.kill()
+    plan_id = named.split()[-1]
+    assert redrive.json("stats")["books"]["failed"] > 0
+
+    done = redrive.json("replay", "--resume", plan_id)
+
+    assert (done["acted"], done["done"]) == (40, True)
+    assert {one["cycles"] for one in redrive.json("ls", "-n", "100")["letters"]} == {1}

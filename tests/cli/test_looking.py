@@ -119,6 +119,13 @@ def test_hostile_text_reaches_no_terminal(redrive, command):
             assert all(char.isprintable() or char == "\n" for char in output)
 
 
+def test_a_name_with_a_line_break_cannot_forge_a_line(redrive):
+    redrive.fill(lambda mill: mill.failed("order\nforged line"))
+
+    for command in (("ls",), ("groups",), ("stats",), ("top", "--once")):
+        assert not any(line.strip().startswith("forged line") for line in redrive(*command).output.splitlines())
+
+
 def test_text_that_looks_like_markup_is_printed_as_it_is(redrive):
     redrive.fill(lambda mill: mill.failed(error="[bold]not markup[/bold] :smile:"))
 

@@ -103,6 +103,6 @@ def _show_and_ask(before: Letter, changed: bytes, *, yes: bool, as_json: bool) -
     from redrive.desk.edit import diff
 
     after = msgspec.structs.replace(before, payload=changed, payload_version=before.payload_version + 1)
-    (note if as_json else say)(diff(before, after))
+    (note if as_json else say)(diff(before, after), lines=True)
     if not yes:
         typer.confirm("write this?", abort=True, err=True)

@@ -122,4 +122,4 @@ def _print_payload(letter: Letter) -> None:
 
     form = sheet_for(letter)
     say(f"payload ({cell(letter.content_type)}, {len(letter.payload)} bytes, as {form.form}):")
-    say(plain(form.text, lines=True, limit=_PAYLOAD))
+    say(plain(form.text, lines=True, limit=_PAYLOAD), lines=True)

@@ -42,15 +42,15 @@ def json_text(value: object) -> str:
     return escaped_json(_indented(encoded).decode("utf-8"))
 
 
-def note(text: str) -> None:
+def note(text: str, *, lines: bool = False) -> None:
     """Print a remark for people on standard error, where it never mixes with results."""
-    sys.stderr.write(plain(text, lines=True) + "\n")
+    sys.stderr.write(plain(text, lines=lines) + "\n")
     sys.stderr.flush()
 
 
-def say(text: str) -> None:
-    """Print a line for people."""
-    console().print(plain(text, lines=True), markup=False, highlight=False, emoji=False, soft_wrap=True)
+def say(text: str, *, lines: bool = False) -> None:
+    """Print a line for people, or several if *lines*."""
+    console().print(plain(text, lines=lines), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -71,7 +71,7 @@ async def _frame(store: Store) -> Frame:
 
     found, failures = await stats(store), await groups(store, limit=_GROUPS)
     return Frame(
-        _books(found), _workers(found), _failures(failures), Text(plain("\n".join(remarks(found)), lines=True))
+        _books(found), _workers(found), _failures(failures), Text("\n".join(plain(line) for line in remarks(found)))
     )
 
 
