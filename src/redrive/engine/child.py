@@ -113,7 +113,8 @@ def _build(recipe: Recipe) -> Handler | Failed:
         )
     except BaseException as error:  # noqa: BLE001 - importing somebody's module runs somebody's code
         trouble = HandlerError(
-            f"a worker process cannot import the handler {recipe.address!r}; can you, in this folder?"
+            f"a worker process cannot import the handler {recipe.address!r}; "
+            "its module must import there by itself, as it does in `python -c 'import …'`"
         )
         trouble.__cause__ = error
         return Failed(classify(trouble, DEFAULT_RETRY_POLICY, recipe.rules))

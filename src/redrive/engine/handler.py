@@ -115,9 +115,9 @@ def _policy(options: Options) -> RetryPolicy:
 
 def _problems(function: Callable[..., Any], engine: str, options: Options) -> Iterator[str]:
     timeout, concurrency = options.get("timeout"), options.get("concurrency")
-    if timeout is not None and not (isfinite(timeout) and timeout > 0):
+    if timeout is not None and not (isinstance(timeout, (int, float)) and isfinite(timeout) and timeout > 0):
         yield f"timeout is {timeout!r} and must be a number of seconds above 0, or None for no limit"
-    if concurrency is not None and concurrency < 1:
+    if concurrency is not None and not (isinstance(concurrency, int) and concurrency >= 1):
         yield f"concurrency is {concurrency!r} and must be a whole number from 1 up, or None"
     if engine not in get_args(EngineName):
         yield f"engine is {engine!r} and must be async, thread or process"
