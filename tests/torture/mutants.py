@@ -1,0 +1,118 @@
+"""
+Builds that are broken on purpose.
+
+Owns one small sabotage a mutant, applied inside a process under torture; each must be
+caught by the checker, or the checker is not worth its name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redrive.engine.processor import Processor
+from redrive.stores.contract import Exchanged
+from redrive.stores.sqlite import claiming, settling
+from redrive.stores.sqlite.file import File
+from redrive.stores.sqlite.store import SqliteStore
+from redrive.stores.sqlite.turn import Turn
+
+
+def apply(name: str) -> None:
+    """Break this process as *name* says; an empty name breaks nothing."""
+    if name:
+        MUTANTS[name]()
+
+
+def _no_token_check() -> None:
+    """A settlement looks at neither token nor status: whoever comes last wins."""
+    settling._DELIVER = (
+        "UPDATE letters SET status = 'delivered', token = ?, lease = NULL, worker = NULL, updated_us = ?, "
+        "why = 'succeeded' WHERE seq IN carray(?) AND ? IS NOT NULL"
+    )
+    settling._READ = settling._READ.replace("AND token = ? AND status = 'in_flight'", "AND ? IS NOT NULL")
+
+
+def _no_sync() -> None:
+    """A commit does not wait for the disk."""
+    writer = File.writer
+
+    def unsafe(self: File) -> Any:
+        connection = writer(self)
+        connection.pragma("synchronous", "off")
+        return connection
+
+    File.writer = unsafe  # type: ignore[method-assign]
+
+
+def _rescue_by_time() -> None:
+    """A letter is taken back because it has run for a while, whatever its lease says, and without a token."""
+    _no_token_check()
+
+    def expired(connection: Any, _lease_now: int, now_us: int, limit: int) -> Any:
+        return original(connection, 1 << 62, now_us, limit)
+
+    original, claiming.expired = claiming.expired, expired
+
+
+def _forgotten_settlements() -> None:
+    """The store says yes and writes nothing."""
+    settling.settle = lambda _turn, settlements: (True,) * len(settlements)
+
+
+def _counters_not_kept() -> None:
+    """Claims are not counted."""
+    Turn.moved = lambda *_: None  # type: ignore[method-assign, assignment]
+
+
+def _early_yes() -> None:
+    """A put answers before its transaction is committed."""
+
+    async def put(self: SqliteStore, drafts: Any) -> Any:
+        from redrive.stores.contract import Receipt  # noqa: PLC0415
+
+        assert self._writer is not None
+        self._writer.submit(_put, drafts)
+        return [Receipt(draft.id) for draft in drafts]
+
+    from redrive.stores.sqlite.putting import put as _put  # noqa: PLC0415
+
+    SqliteStore.put = put  # type: ignore[method-assign]
+
+
+def _no_rescue() -> None:
+    """Nobody looks for lost letters."""
+
+    async def rescue(_self: Processor, _limit: int = 0) -> int:
+        return 0
+
+    Processor.rescue = rescue  # type: ignore[method-assign]
+
+
+def _dropped_outcomes() -> None:
+    """A failing exchange forgets what it was to settle, and says it was settled."""
+
+    async def exchange(self: SqliteStore, _settlements: Any, wants: Any, *, lease: float, worker: str) -> Exchanged:
+        return Exchanged((True,) * len(_settlements), await self.claim(wants, lease=lease, worker=worker))
+
+    SqliteStore.exchange = exchange  # type: ignore[method-assign]
+
+
+def _delivered_unrun() -> None:
+    """A lost letter is called delivered."""
+    from redrive.core.decide import SUCCEEDED  # noqa: PLC0415
+    from redrive.engine import processor  # noqa: PLC0415
+
+    processor._lost = lambda _claim: SUCCEEDED
+
+
+MUTANTS = {
+    "no_token_check": _no_token_check,
+    "no_sync": _no_sync,
+    "rescue_by_time": _rescue_by_time,
+    "forgotten_settlements": _forgotten_settlements,
+    "counters_not_kept": _counters_not_kept,
+    "early_yes": _early_yes,
+    "no_rescue": _no_rescue,
+    "dropped_outcomes": _dropped_outcomes,
+    "delivered_unrun": _delivered_unrun,
+}

@@ -1,0 +1,208 @@
+"""
+What the processes under torture do.
+
+Owns an application with handlers of every temper, a producer, an operator, and a store
+that writes into the history what it answered. Knows no fault: those come from outside,
+or through failpoints that are armed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import structlog
+from tests.torture import mutants
+from tests.torture.history import Log
+
+from redrive import Reject, RetryPolicy, failpoints
+from redrive.app import Redrive
+from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
+from redrive.errors import StoreError
+from redrive.stores.sqlite import SqliteStore, writer
+
+QUICK = RetryPolicy.exponential(first=0.02, cap=0.1, max_attempts=4)
+KINDS = ("ok", "ok", "ok", "slow", "flaky", "bad", "threaded")
+
+
+class Watched(SqliteStore):
+    """The store, and what it answered."""
+
+    def __init__(self, path: Path, log: Log, **options: Any) -> None:
+        super().__init__(path, **options)
+        self.log = log
+
+    async def put(self, drafts):
+        self.log.write(*[("offered", draft.id) for draft in drafts])
+        receipts = await super().put(drafts)
+        self.log.write(*[("accepted", receipt.id) for receipt in receipts if not receipt.duplicate])
+        return receipts
+
+    async def claim(self, wants, *, lease, worker):
+        claims = await super().claim(wants, lease=lease, worker=worker)
+        self._note_claims(claims)
+        return claims
+
+    async def settle(self, settlements):
+        accepted = await super().settle(settlements)
+        self._note_settled(settlements, accepted)
+        return accepted
+
+    async def exchange(self, settlements, wants, *, lease, worker):
+        exchanged = await super().exchange(settlements, wants, lease=lease, worker=worker)
+        self._note_settled(settlements, exchanged.accepted)
+        self._note_claims(exchanged.claims)
+        return exchanged
+
+    async def step(self, plan_id, *, limit):
+        step = await super().step(plan_id, limit=limit)
+        if step.plan.verb == "replay" and step.acted:
+            self.log.write(*[("replayed", letter) for letter in step.acted])
+        return step
+
+    def _note_claims(self, claims) -> None:
+        if claims:
+            self.log.write(*[("claimed", claim.letter.id, claim.token) for claim in claims])
+
+    def _note_settled(self, settlements, accepted) -> None:
+        lines = [
+            ("settled", claim.letter.id, claim.token, move.to.value, move.why.replace(" ", "_"))
+            if yes
+            else ("refused", claim.letter.id, claim.token)
+            for (claim, move), yes in zip(settlements, accepted, strict=True)
+        ]
+        if lines:
+            self.log.write(*lines)
+
+
+def build(folder: str | Path, *, lease: float = 1.0, sweep: float = 0.1, **settings: Any) -> tuple[Redrive, Log]:
+    """Return an application on the file of *folder* whose handlers write the history."""
+    log = Log(Path(folder) / "history")
+    store = Watched(Path(folder) / "redrive.db", log)
+    app = Redrive(store=store, lease_seconds=lease, sweep_seconds=sweep, poll_seconds=0.1, **settings)
+
+    async def ok(letter: Letter) -> None:
+        log.write(("run_start", letter.id, letter.token), ("effect", letter.id), ("run_end", letter.id, "ok"))
+
+    async def slow(letter: Letter) -> None:
+        log.write(("run_start", letter.id, letter.token))
+        await asyncio.sleep(float(letter.metadata.get("seconds", 0.03)))
+        log.write(("effect", letter.id), ("run_end", letter.id, "ok"))
+
+    async def hang(letter: Letter) -> None:
+        log.write(("run_start", letter.id, letter.token))
+        if not letter.losses:  # until its first worker is gone
+            await asyncio.sleep(3_600)
+        log.write(("effect", letter.id), ("run_end", letter.id, "ok"))
+
+    async def flaky(letter: Letter) -> None:
+        log.write(("run_start", letter.id, letter.token))
+        if letter.attempts == 1:
+            raise ConnectionError("not yet")
+        log.write(("effect", letter.id), ("run_end", letter.id, "ok"))
+
+    async def bad(letter: Letter) -> None:
+        log.write(("run_start", letter.id, letter.token))
+        raise Reject("never")
+
+    def threaded(letter: Letter) -> None:
+        log.write(("run_start", letter.id, letter.token), ("effect", letter.id), ("run_end", letter.id, "ok"))
+
+    for function in (ok, slow, hang, flaky, bad, threaded):
+        app.add_handler(function.__name__, function, policy=QUICK)
+    return app, log
+
+
+def quiet() -> None:
+    """Keep the log lines of hundreds of dying workers off the terminal."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+# ---------------------------------------------------------------------- entry points, one a process
+
+
+def work(
+    folder: str,
+    *,
+    seed: int = 0,
+    armed: str = "",
+    produce: int = 0,
+    hanging: int = 0,
+    until_idle: bool = False,
+    mutant: str = "",
+    **settings: Any,
+) -> None:
+    """Put *produce* letters while working, and *hanging* ones before; with *until_idle* end when nothing is left."""
+    failpoints.ACTIVE.update(failpoints.parse(armed))
+    mutants.apply(mutant)
+    writer.CHECKPOINT_PAGES = 40  # so that checkpoints are under fire too
+    quiet()
+    asyncio.run(_work(folder, random.Random(seed), produce, hanging, until_idle=until_idle, **settings))
+
+
+async def _work(
+    folder: str, rng: random.Random, produce: int, hanging: int, *, until_idle: bool, **settings: Any
+) -> None:
+    app, log = build(folder, **settings)
+    await app.open()
+    if hanging:
+        await app.enqueue_many([app.draft("hang", {}) for _ in range(hanging)])
+    producing = asyncio.ensure_future(_produce(app, log, rng, produce))
+    if until_idle and produce:
+        await producing
+    await app.run(until_idle=until_idle)
+    producing.cancel()
+    await app.close()
+
+
+async def _produce(app: Redrive, log: Log, rng: random.Random, letters: int) -> None:
+    left, batches = letters, 0
+    while left > 0:
+        count = min(left, rng.choice((1, 1, 1, 3, 8)))
+        left, batches = left - count, batches + 1
+        with contextlib.suppress(StoreError):
+            await app.enqueue_many([_draft(app, rng) for _ in range(count)])
+        if batches % 6 == 2:
+            with contextlib.suppress(StoreError):
+                await _operate(app, log, rng)
+        await asyncio.sleep(rng.uniform(0, 0.01))
+
+
+def _draft(app: Redrive, rng: random.Random):
+    kind = rng.choice(KINDS)
+    return app.draft(
+        kind,
+        {"n": rng.randrange(1000), "pad": "x" * rng.choice((10, 200, 6_000))},
+        delay=rng.choice((0, 0, 0, 0.05)),
+        priority=rng.choice(("high", "medium", "medium", "low")),
+        metadata={"seconds": rng.uniform(0, 0.04)} if kind == "slow" else None,
+    )
+
+
+async def _operate(app: Redrive, log: Log, rng: random.Random) -> None:
+    """Replay some dead letters; archive and purge others."""
+    if rng.random() < 0.7:
+        await app.desk.replay(query="kind:bad", limit=3, reason="again")
+        return
+    page = await app.desk.ls("status:failed kind:bad", limit=2)
+    ids = [letter.id for letter in page.letters]
+    if ids:
+        log.write(*[("purged", letter_id) for letter_id in ids])
+        with contextlib.suppress(Exception):  # somebody else was faster
+            await app.desk.archive(*ids)
+            await app.desk.purge(*ids)
+
+
+def wait_for(condition, seconds: float, step: float = 0.01) -> bool:
+    """Look until *condition* holds, at most *seconds*."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(step)
+    return True
