@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "DEFAULT_RETRY_POLICY",
     "Category",
+    "DEFAULT_RETRY_POLICY",
     "Draft",
     "FailureCycle",
     "Letter",

@@ -3,7 +3,7 @@ Named places where a test may make the process fail.
 
 Owns the switch: `REDRIVE_FAILPOINTS="settle.before_commit=kill@3,claim.after_commit=raise"`,
 read once at import. Without it every point is a dictionary look-up that finds nothing.
-Knows nothing of what the places mean; `grep -r failpoints.hit` lists them.
+Knows nothing of what the places mean; `grep -rn "hit(" src` lists them.
 """
 
 from __future__ import annotations

@@ -114,8 +114,9 @@ def _give_up(why: str, failure: Failure, policy: RetryPolicy) -> Move:
 
 
 def next_delay(policy: RetryPolicy, attempts: int, draw: float, retry_after: float | None) -> float:
-    """Return the wait after try number *attempts*; a Retry-After is a floor that jitter is added to."""
+    """Return the wait after try number *attempts*; a Retry-After is a floor, with the jitter above it."""
     delay = policy.delay(attempts, draw)
     if retry_after is None:
         return delay
-    return max(0.0, min(retry_after, _RETRY_AFTER_BOUND)) + policy.spread(draw)
+    floor = max(0.0, min(retry_after, _RETRY_AFTER_BOUND))
+    return max(delay, floor + policy.spread(draw))

@@ -47,7 +47,7 @@ _UUID = (36, 4)  # characters, hyphens
 class Fingerprint(msgspec.Struct, frozen=True):
     """What a failure has in common with others, and why."""
 
-    id: str  # "v1-" and 16 hexadecimal digits
+    id: str  # 16 hexadecimal digits and "-v1": people type its beginning
     template: str  # the message with its changing parts replaced
     explanation: str
 
@@ -63,7 +63,7 @@ def _fingerprint(error_type: str, places: tuple[str, ...], message: str) -> Fing
     parts = "\0".join((VERSION, error_type, *places, title))
     digest = blake2b(parts.encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
     route = " > ".join(places) or "no known place"
-    return Fingerprint(f"{VERSION}-{digest}", title, f"{VERSION}: {error_type} at {route}, saying {title!r}")
+    return Fingerprint(f"{digest}-{VERSION}", title, f"{VERSION}: {error_type} at {route}, saying {title!r}")
 
 
 def template(message: str) -> str:

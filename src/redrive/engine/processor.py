@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive import failpoints
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, decide
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
 from redrive.errors import PolicyError, StoreUnavailable
+from redrive.failpoints import hit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -77,14 +77,14 @@ class Processor:
             self._asked = None
             return _RUN_AGAIN  # what was to be settled waits in self._outcomes
         self._asked = None
-        failpoints.hit("processor.after_exchange")
+        hit("processor.after_exchange")
         self._tell(settled, exchanged)
         self._take(exchanged.claims)
         if self._has_ready and not self._suspect:
             self._asked = self._ask()  # the store works while the handlers do
-        failpoints.hit("processor.before_start")
+        hit("processor.before_start")
         self._start_ready()
-        failpoints.hit("processor.after_start")
+        hit("processor.after_start")
         await self._dependencies.report()
         return 0.0 if self._asked or self._outcomes or exchanged.claims else 1.0
 
@@ -191,7 +191,7 @@ class Processor:
     # ------------------------------------------------------------------ deciding and settling
 
     async def _decide_all(self, outcomes: list[tuple[Claim, Outcome]]) -> list[tuple[Claim, Move]]:
-        failpoints.hit("processor.before_decide")
+        hit("processor.before_decide")
         holds = await self._draw_on_budgets(outcomes)
         return [(claim, self._decide(claim, outcome, holds)) for claim, outcome in outcomes]
 
@@ -273,11 +273,11 @@ class Processor:
     async def rescue(self, limit: int = 200) -> int:
         """Take back letters whose lease ended; the same `decide` says what becomes of them."""
         claims = await self._store.expired(limit)
-        failpoints.hit("rescue.before_settle")
+        hit("rescue.before_settle")
         if claims:
             lost = [(claim, self._decide(claim, _lost(claim), {})) for claim in claims]
             accepted = await self._store.settle(lost)
-            failpoints.hit("rescue.after_settle")
+            hit("rescue.after_settle")
             for fact in facts_of(lost, accepted):
                 self._announce(fact)
         return len(claims)

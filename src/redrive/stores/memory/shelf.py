@@ -121,9 +121,12 @@ class Shelf:
 
     def change(self, row: Row, letter: Letter) -> None:
         """Let *row* hold *letter* from now on."""
+        comes_back = letter.status is Status.PENDING and row.letter.status not in LIVE
         self._leave(row)
         row.letter = letter
         self._enter(row)
+        if comes_back and row.ordered:
+            self._line_up(letter.queue, letter.key)
         self._stand(row)
         if letter.status is Status.DELIVERED:
             self._free_dependents(letter.id)
@@ -200,6 +203,13 @@ class Shelf:
             self._advance(row.letter.queue, row.letter.key)
         elif row.letter.status is Status.PENDING and not row.waits_for:
             self._join_line(row)
+
+    def _line_up(self, queue: str, key: str | None) -> None:
+        """Let the oldest go first again, because a letter came back; one under way keeps its turn."""
+        for row in self.lanes[queue, key].values():
+            if row.letter.status is Status.PENDING:
+                row.turn = False
+                self._leave_line(row)
 
     def _advance(self, queue: str, key: str | None) -> None:
         """Give the turn of a lane that has none to its first letter, unless that waits for others."""

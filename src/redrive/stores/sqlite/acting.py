@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from redrive import failpoints
 from redrive.core.letter import FailureCycle, Status
 from redrive.core.moves import VERBS, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.core.query import Query, parse
 from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.failpoints import hit
 from redrive.stores.sqlite import finding, lanes, rows
 from redrive.stores.sqlite.compiling import compile_query
 from redrive.stores.sqlite.turn import Trait
@@ -245,7 +245,7 @@ def step(turn: Turn, plan_id: str, limit: int) -> Step:
         skipped=plan.skipped + looked_at - len(found),
         done=looked_at < limit or (plan.limit is not None and plan.acted + len(found) >= plan.limit),
     )
-    failpoints.hit("step.inside")
+    hit("step.inside")
     _keep_plan(turn, after)
     return Step(plan=after, acted=tuple(row.id for row in found), skipped=looked_at - len(found))
 

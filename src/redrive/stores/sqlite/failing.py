@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive import failpoints
 from redrive.core.letter import Status, Try
+from redrive.failpoints import hit
 from redrive.stores.sqlite import lanes, rows
 from redrive.stores.sqlite.turn import Trait
 
@@ -55,7 +55,7 @@ def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
         ),
     )  # fmt: skip
     turn.moved(Trait(row.queue, row.kind, row.status), trait_of(row.queue, row.kind, failure, move.policy))
-    failpoints.hit("fail.inside")
+    hit("fail.inside")
     _remember(turn, row.seq, failure)
     if row.lane and row.key is not None:
         lanes.advance(turn, row.queue, row.key)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from redrive import failpoints
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.errors import LetterNotFound, QueueFull
+from redrive.failpoints import hit
 from redrive.stores.contract import Receipt
 from redrive.stores.sqlite import failing, lanes, rows
 from redrive.stores.sqlite.turn import Trait
@@ -36,7 +36,7 @@ def put(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
     turn.rang = True
     token = turn.next_token()
     receipts = [_keep(turn, draft, token) for draft in drafts]
-    failpoints.hit("put.inside")
+    hit("put.inside")
     return receipts
 
 

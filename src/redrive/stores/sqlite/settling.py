@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from redrive import failpoints
 from redrive.core.letter import Status
+from redrive.failpoints import hit
 from redrive.stores.sqlite import claiming, failing, lanes
 from redrive.stores.sqlite.turn import Trait
 
@@ -52,7 +52,7 @@ def settle(turn: Turn, settlements: Sequence[Settlement]) -> tuple[bool, ...]:
         return tuple(_one(turn, claim, move, turn.next_token()) for claim, move in settlements)
     successes = [claim for claim, move in settlements if move.to is Status.DELIVERED]
     refused = _deliver_all(turn, successes, token)
-    failpoints.hit("settle.inside")
+    hit("settle.inside")
     return tuple(
         claim.ref not in refused if move.to is Status.DELIVERED else _move(turn, claim, move, token)
         for claim, move in settlements
@@ -71,8 +71,9 @@ def _deliver_all(turn: Turn, claims: Sequence[Claim], token: int) -> set[int]:
     refused: set[int] = set()
     for held, group in claiming.by_token(claims).items():
         holding = _deliver(turn, held, group, token, refused)
-        _count(turn, holding)
-        _release_followers(turn, holding)
+        if holding:
+            _count(turn, holding)
+            _release_followers(turn, holding)
     return refused
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from redrive import failpoints
 from redrive.errors import StoreClosed
+from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
@@ -81,9 +81,9 @@ class SqliteStore:
     def _open(self) -> None:
         try:
             connection = self._file.writer()
-            failpoints.hit("open.before_migrate")
+            hit("open.before_migrate")
             migrate(connection, self.path)
-            failpoints.hit("open.after_migrate")
+            hit("open.after_migrate")
             self._boot = _boot_number(connection)
             connection.close()
             self._ear = self._file.reader()
@@ -131,9 +131,9 @@ class SqliteStore:
 
     async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep *drafts*, all or none; durable once it returns."""
-        failpoints.hit("put.before")
+        hit("put.before")
         receipts = await self._write(putting.put, drafts)
-        failpoints.hit("put.after")
+        hit("put.after")
         return receipts
 
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
@@ -142,32 +142,32 @@ class SqliteStore:
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move whose claim still holds."""
-        failpoints.hit("settle.before")
+        hit("settle.before")
         accepted = await self._write(settling.settle, settlements)
-        failpoints.hit("settle.after")
+        hit("settle.after")
         return accepted
 
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:
         """Settle and claim in one transaction."""
-        failpoints.hit("exchange.before")
+        hit("exchange.before")
         exchanged = await self._write(self._exchange, settlements, wants, lease, worker)
-        failpoints.hit("exchange.after")
+        hit("exchange.after")
         return exchanged
 
     def _exchange(
         self, turn: Turn, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], lease: float, worker: str
     ) -> Exchanged:
         accepted = settling.settle(turn, settlements) if settlements else ()
-        failpoints.hit("exchange.between")
+        hit("exchange.between")
         return Exchanged(accepted, self._taker.claim(turn, wants, lease, worker))
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
-        failpoints.hit("extend.before")
+        hit("extend.before")
         lost = await self._write(claiming.extend, beat, claims, lease, urgent=True)
-        failpoints.hit("extend.after")
+        hit("extend.after")
         return lost
 
     async def expired(self, limit: int) -> list[Claim]:
@@ -269,9 +269,9 @@ class SqliteStore:
 
     async def step(self, plan_id: str, *, limit: int) -> Step:
         """Act on the next page of a plan."""
-        failpoints.hit("step.before")
+        hit("step.before")
         done = await self._write(acting.step, plan_id, limit)
-        failpoints.hit("step.after")
+        hit("step.after")
         return done
 
     async def plan(self, plan_id: str) -> Plan:

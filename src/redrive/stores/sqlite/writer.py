@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from redrive import failpoints
 from redrive.errors import RedriveError, StoreClosed
+from redrive.failpoints import hit
 from redrive.stores.sqlite.file import File, explain_error
 from redrive.stores.sqlite.turn import Turn
 
@@ -151,14 +151,14 @@ class Writer:
         """Run *operations* in one transaction; return what went wrong, with nothing written."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            failpoints.hit("sqlite.after_begin")
+            hit("sqlite.after_begin")
             turn = Turn(self._connection, self._clock, self._boot)
             for operation in operations:
                 operation.run(turn)
             turn.finish()
-            failpoints.hit("sqlite.before_commit")
+            hit("sqlite.before_commit")
             self._connection.execute("COMMIT")
-            failpoints.hit("sqlite.after_commit")
+            hit("sqlite.after_commit")
         except Exception as problem:  # noqa: BLE001 - whatever it was, the transaction must not stay open
             self._roll_back()
             return problem
@@ -183,9 +183,9 @@ class Writer:
         """Between two turns: keep the WAL short, and let other processes write."""
         with contextlib.suppress(apsw.Error):  # no room, or somebody reads: the next turn tries again
             if self._wal_pages > CHECKPOINT_PAGES:
-                failpoints.hit("checkpoint.before")
+                hit("checkpoint.before")
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-                failpoints.hit("checkpoint.after")
+                hit("checkpoint.after")
             if self._others_wrote():
                 time.sleep(COURTESY)
 
