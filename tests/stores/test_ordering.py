@@ -150,9 +150,28 @@ async def test_several_letters_of_one_key_replayed_together_run_one_at_a_time(st
     for _ in range(3):
         await run(store, give_up())
     await act(store, "replay", "c", "a", "b")
-    ran = [await run(store) for _ in range(4)]
-    assert sorted(ran) == [[], ["a"], ["b"], ["c"]]
-    assert ran[3] == []
+    assert [await run(store) for _ in range(4)] == [["a"], ["b"], ["c"], []]
+
+
+async def test_a_replayed_letter_goes_before_a_younger_one_that_backs_off(store, clock):
+    await order_lane(store)
+    await put(store, ordered("a"), ordered("b"))
+    await run(store, give_up())
+    await run(store, retry(30))
+    await act(store, "replay", "a")
+    assert await run(store) == ["a"]
+    clock.advance(30)
+    assert await run(store) == ["b"]
+
+
+async def test_a_dead_letter_of_somebody_elses_takes_its_place_in_the_lane_when_it_is_replayed(store):
+    await order_lane(store)
+    await put(store, ordered("a", failure=failure()), ordered("b"), ordered("c", failure=failure()))
+    [running] = await claim(store, queue="lane")
+    await act(store, "replay", "a", "c")
+    assert await claim(store, queue="lane") == []
+    await store.settle([(running, DELIVERED)])
+    assert [await run(store) for _ in range(3)] == [["a"], ["c"], []]
 
 
 async def test_a_restored_letter_lines_up_again(store):
