@@ -26,7 +26,7 @@ from redrive.engine.watchdog import Watchdog
 from redrive.errors import HandlerError, PayloadError, PolicyError, SettingsError
 from redrive.settings import load
 from redrive.signals.hub import Hub
-from redrive.signals.log import log_facts
+from redrive.signals.log import log_facts, logs_routine
 from redrive.stores.contract import QueueSpec
 from redrive.sync import Sync
 from redrive.wiring import build_worker, open_store
@@ -184,7 +184,8 @@ class Redrive:
         if not self._is_open:
             await self.open()
         receipts = await self.store.put(drafts)
-        self._tell(drafts, receipts)
+        if self.hub.wants_routine:
+            self._tell(drafts, receipts)
         return receipts
 
     def _tell(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
@@ -263,7 +264,7 @@ class Redrive:
                 await self.store.open()
                 if self._queues:
                     await self.store.declare(tuple(self._queues.values()))
-                self.hub.listen(log_facts)
+                self.hub.listen(log_facts, routine=logs_routine())
                 self._is_open = True
 
     async def close(self) -> None:

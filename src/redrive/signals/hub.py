@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from redrive.core.facts import Delivered, Enqueued
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redrive.core.facts import Fact
 
+ROUTINE = (Enqueued, Delivered)
 _LOUD = 3  # complaints per listener; a listener that always fails must not flood the log
 
 
@@ -25,20 +28,30 @@ class Hub:
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Fact], None]] = []
+        self._busy: list[Callable[[Fact], None]] = []  # those who also want routine facts
         self._broken: Counter[int] = Counter()
 
-    def listen(self, listener: Callable[[Fact], None]) -> None:
-        """Call *listener* with every fact from now on; one that listens already is not called twice."""
+    def listen(self, listener: Callable[[Fact], None], *, routine: bool = True) -> None:
+        """Call *listener* with every fact from now on; without *routine*, not with those of every letter."""
         if listener not in self._listeners:
             self._listeners.append(listener)
+            if routine:
+                self._busy.append(listener)
 
     def unlisten(self, listener: Callable[[Fact], None]) -> None:
         """Call *listener* no longer."""
         self._listeners.remove(listener)
+        if listener in self._busy:
+            self._busy.remove(listener)
+
+    @property
+    def wants_routine(self) -> bool:
+        """Whether anybody wants to hear of every letter; if not, such facts need not be made."""
+        return bool(self._busy)
 
     def __call__(self, fact: Fact) -> None:
         """Tell everybody; what a listener raises is logged and forgotten."""
-        for listener in self._listeners:
+        for listener in self._busy if isinstance(fact, ROUTINE) else self._listeners:
             try:
                 listener(fact)
             except Exception as error:  # noqa: BLE001 - listeners are users' code; a letter must not pay for it

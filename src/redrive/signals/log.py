@@ -3,7 +3,8 @@ Facts as log lines.
 
 Owns every word that redrive logs: one event name and one level per fact. Payloads are not
 in facts, so they cannot get here. Routine facts are `debug`: at full speed they come in
-batches, but still all the time.
+batches, but still all the time. In an application that has not set up structlog the lines go
+to the standard library's logger `redrive`, so standard output stays the application's own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from redrive.core import facts
 
 if TYPE_CHECKING:
     from redrive.core.facts import Fact
+
+_STANDARD = logging.getLogger("redrive")
 
 LEVELS: dict[type, str] = {
     facts.Enqueued: "debug",
@@ -45,8 +48,20 @@ LEVELS: dict[type, str] = {
 
 def log_facts(fact: Fact) -> None:
     """Write one line about *fact*."""
-    logger = structlog.get_logger("redrive")
-    getattr(logger, LEVELS[type(fact)])(fact.name, **msgspec.structs.asdict(fact))
+    level = LEVELS[type(fact)]
+    if structlog.is_configured():
+        getattr(structlog.get_logger("redrive"), level)(fact.name, **msgspec.structs.asdict(fact))
+    elif _STANDARD.isEnabledFor(number := logging.getLevelNamesMapping()[level.upper()]):
+        fields = " ".join(f"{name}={value!r}" for name, value in msgspec.structs.asdict(fact).items())
+        _STANDARD.log(number, "%s %s", fact.name, fields)
+
+
+def logs_routine() -> bool:
+    """Whether facts of every letter would be written at all; asked once, because asking is not free."""
+    if not structlog.is_configured():  # its defaults write everything: nobody asked for a line per batch
+        return False
+    enabled = getattr(structlog.get_logger("redrive").bind(), "is_enabled_for", None)
+    return enabled is not None and bool(enabled(logging.DEBUG))
 
 
 def configure(level: str, form: str) -> None:

@@ -102,10 +102,10 @@ class SqliteStore:
             await writer.close()
             self._ear.close()
 
-    async def _write(self, function: Callable[..., T], *arguments: Any, urgent: bool = False) -> T:
+    def _write(self, function: Callable[..., T], *arguments: Any, urgent: bool = False) -> asyncio.Future[T]:
         if self._writer is None:
             raise StoreClosed(_not_open(self.path))
-        return await self._writer.submit(function, *arguments, urgent=urgent)  # type: ignore[no-any-return]
+        return self._writer.submit(function, *arguments, urgent=urgent)
 
     async def _read(self, function: Callable[..., T], *arguments: Any) -> T:
         if self._readers is None:

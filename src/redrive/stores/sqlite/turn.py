@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from redrive.stores.sqlite.arrivals import Arrivals
+
 if TYPE_CHECKING:
     import apsw
 
@@ -48,7 +50,7 @@ class QueueRow(NamedTuple):
 class Turn:
     """A write transaction under way."""
 
-    def __init__(self, connection: apsw.Connection, clock: StoreClock, boot: int) -> None:
+    def __init__(self, connection: apsw.Connection, clock: StoreClock, boot: int, *, careful: bool = False) -> None:
         self.sql = connection.execute
         self.connection = connection
         self.now_us = clock.wall_us()
@@ -57,9 +59,10 @@ class Turn:
         self._given: tuple[int, int] = self.sql("SELECT token, seq FROM meta").fetchone()  # type: ignore[assignment]
         self._token, self._seq = self._given
         self._deltas: Counter[Trait] = Counter()
+        self.careful = careful  # an earlier try of these operations broke a constraint
+        self.arrivals = Arrivals()
         self._queues: dict[str, QueueRow] | None = None
         self.rang = False  # whether letters became runnable through somebody else than a worker
-        self.turns = 0
 
     def next_token(self) -> int:
         """Return a number greater than every one given before."""
@@ -121,8 +124,15 @@ class Turn:
             (self.now_us, by, verb, target, count, reason),
         )
 
+    def insert_arrivals(self) -> None:
+        """Insert the plain letters that were put so far, before anybody looks for them."""
+        for (queue, kind), count in self.arrivals.insert(self.connection).items():
+            self.tally(Trait(queue, kind, "enqueued"), count)
+            self.tally(Trait(queue, kind, "pending"), count)
+
     def finish(self) -> None:
         """Write the numbers and counts; the last thing before the commit."""
+        self.insert_arrivals()
         if (self._token, self._seq) != self._given:
             self.sql("UPDATE meta SET token = ?, seq = ?", (self._token, self._seq))
         changes = [(*trait, n) for trait, n in self._deltas.items() if n]

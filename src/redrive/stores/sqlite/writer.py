@@ -24,6 +24,7 @@ import apsw
 
 from redrive.errors import RedriveError, StoreClosed
 from redrive.failpoints import hit
+from redrive.stores.sqlite import putting
 from redrive.stores.sqlite.file import File, explain_error
 from redrive.stores.sqlite.turn import Turn
 
@@ -53,6 +54,8 @@ class Operation:
     def run(self, turn: Turn) -> None:
         """Carry it out; what it refuses is its result."""
         self.error = None
+        if self.function is not putting.put:
+            turn.insert_arrivals()
         try:
             self.result = self.function(turn, *self.arguments)
         except RedriveError as refusal:
@@ -135,24 +138,27 @@ class Writer:
         urgent = [self._urgent.popleft() for _ in range(len(self._urgent))]
         return urgent + [operation for operation in found if operation is not None]
 
-    def _commit_all(self, operations: list[Operation]) -> None:
-        problem = self._commit(operations)
+    def _commit_all(self, operations: list[Operation], *, careful: bool = False) -> None:
+        problem = self._commit(operations, careful=careful)
         if problem is None:
             return
-        if len(operations) > 1 and not isinstance(problem, apsw.Error):
+        if _is_local(problem) and not careful:
+            self._commit_all(operations, careful=True)
+            return
+        if _is_local(problem) and len(operations) > 1:
             for operation in operations:  # one of them is broken: the others must not suffer
-                self._commit_all([operation])
+                self._commit_all([operation], careful=True)
             return
         for operation in operations:
             operation.error = explain_error(problem, self._file.path) if isinstance(problem, apsw.Error) else problem
         self._recover(problem)
 
-    def _commit(self, operations: Iterable[Operation]) -> Exception | None:
+    def _commit(self, operations: Iterable[Operation], *, careful: bool) -> Exception | None:
         """Run *operations* in one transaction; return what went wrong, with nothing written."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             hit("sqlite.after_begin")
-            turn = Turn(self._connection, self._clock, self._boot)
+            turn = Turn(self._connection, self._clock, self._boot, careful=careful)
             for operation in operations:
                 operation.run(turn)
             turn.finish()
@@ -193,6 +199,11 @@ class Writer:
         version = int(self._connection.pragma("data_version"))
         changed, self._seen_version = version != self._seen_version, version
         return changed
+
+
+def _is_local(problem: Exception) -> bool:
+    """Whether one operation is to blame, not the file or the disk."""
+    return not isinstance(problem, apsw.Error) or isinstance(problem, apsw.ConstraintError)
 
 
 def _answer(operations: list[Operation]) -> None:
