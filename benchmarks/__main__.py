@@ -1,0 +1,49 @@
+"""
+`python -m benchmarks [NAME] [--quick]`: run one benchmark, or all of them.
+
+Owns the command line. A benchmark is a module with `run(*, quick) -> Report`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from benchmarks.fresh import CaseFailed
+from benchmarks.report import publish
+
+NAMES = ("sqlite", "retry")
+
+
+def main() -> int:
+    """Run what was asked for; 1 if a case broke or letters were not handled as they should."""
+    arguments = _arguments()
+    if arguments.name == "profile":
+        importlib.import_module("benchmarks.profile").show(arguments.count)
+        return 0
+    if not arguments.quick and os.getloadavg()[0] > 0.5:
+        print(f"careful: something else runs on this machine (load {os.getloadavg()[0]:.1f})", file=sys.stderr)
+    return max(_run(name, quick=arguments.quick) for name in ([arguments.name] if arguments.name else NAMES))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure redrive beside its peers.")
+    parser.add_argument("name", nargs="?", choices=(*NAMES, "profile"), help="all of them if absent")
+    parser.add_argument("--quick", action="store_true", help="one run, small sizes, within a minute; not to be quoted")
+    parser.add_argument("--count", type=int, default=50_000, help="letters that `profile` drains")
+    return parser.parse_args()
+
+
+def _run(name: str, *, quick: bool) -> int:
+    try:
+        publish(importlib.import_module(f"benchmarks.{name}").run(quick=quick))
+    except CaseFailed as failure:
+        print(f"{name}: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
