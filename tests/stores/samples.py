@@ -63,7 +63,7 @@ def give_up(what: Failure | None = None) -> Move:
 
 def names(letters: Sequence[Letter | Claim]) -> list[str]:
     """Return the names that the letters were drafted under: their payloads."""
-    return [(found.letter if isinstance(found, Claim) else found).payload.decode() for found in letters]
+    return [(found.letter if isinstance(found, Claim) else found).payload.decode(errors="replace") for found in letters]
 
 
 async def put(store: Store, *drafts: Draft | str) -> None:

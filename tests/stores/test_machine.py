@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from redrive.core.moves import Move
+    from redrive.stores.contract import Store
 
 POLICY = RetryPolicy.exponential(first=1, cap=8, max_attempts=3, jitter="full")
 # Shrinking a failure takes minutes; REDRIVE_MACHINE_SHRINK=0 shows it as it was found.
@@ -64,12 +65,15 @@ class Machine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = TemporaryDirectory(prefix="redrive-machine-")
         self.clock = ManualClock()
-        self.store = make_store(self.store_name, Path(self.folder.name), self.clock)
+        self.store = self.make()
         self.model = Model()
         self.claims: list[tuple[Claim, int]] = []  # every claim ever made, and its stamp in the model
         self.plans: dict[str, tuple[str, int, int]] = {}  # verb, cut-off, last place acted on
         self.tokens: dict[str, tuple[int, int]] = {}  # the last token seen, and the stamp it belongs to
         self.names = 0
+
+    def make(self) -> Store:
+        return make_store(self.store_name, Path(self.folder.name), self.clock)
 
     def run(self, call: Coroutine):
         return self.runner.run(call)
@@ -101,7 +105,7 @@ class Machine(RuleBasedStateMachine):
     def put(self, queue, key, idempotency_key, delay, priority, waits_for, dead) -> None:
         self.names += 1
         known = list(self.model.letters)
-        after = tuple(known[which % len(known)] for which in waits_for if known and queue == "work")
+        after = tuple(known[which % len(known)] for which in waits_for if known)
         self._put(
             Draft(
                 id=letter_id(str(self.names)),
@@ -298,7 +302,7 @@ class Machine(RuleBasedStateMachine):
     def close_and_reopen(self) -> None:
         self.run(self.store.close())
         if self.store.features.durable:
-            self.store = make_store(self.store_name, Path(self.folder.name), self.clock)
+            self.store = self.make()
         self.run(self.store.open())
 
     # ------------------------------------------------------------------ what must hold
