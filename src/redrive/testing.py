@@ -145,9 +145,9 @@ class Drive:
             rest = await self.processor.tick()
             if rest and self.processor.idle:
                 return
-            if rest:
+            if rest and self.lines.running:
                 await self._handlers(patience)
-        raise AssertionError(f"letters became due without end, {rounds} rounds long; does a handler enqueue its own?")
+        raise AssertionError(f"there was always more to do, {rounds} rounds long; does a handler enqueue its own kind?")
 
     async def letters(self, query: str = "") -> list[Letter]:
         """Return every letter that matches, newest first."""

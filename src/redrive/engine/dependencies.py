@@ -7,16 +7,21 @@ When a breaker opens or closes is said in `core.breaker`; the store shares it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from redrive.core.breaker import Breaker, BreakerRules, BreakerState
 from redrive.core.facts import BreakerClosed, BreakerOpened
+from redrive.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from redrive.core.facts import Fact
     from redrive.stores.contract import Store
+
+
+_NEXT_PROBES = 1.0  # seconds until a half-open breaker is asked again
 
 
 class Dependencies:
@@ -26,7 +31,7 @@ class Dependencies:
         self._store, self._rules, self._announce = store, rules, announce
         self._known: dict[str, Breaker] = {}
         self._seen: dict[str, list[int]] = {}  # successes and failures not yet reported
-        self._probes: dict[str, int] = {}
+        self._probes: dict[str, int] = {}  # let through by the store and not yet used
 
     def learned(self, name: str, *, succeeded: bool) -> None:
         """Note an outcome of a letter that needs *name*."""
@@ -37,7 +42,14 @@ class Dependencies:
         breaker = self._known.get(name)
         if breaker is None or breaker.state is BreakerState.CLOSED:
             return None
-        return self._probes.pop(name, 0)
+        return self._probes.get(name, 0)
+
+    def admits(self, name: str) -> bool:
+        """Whether a letter that was claimed for *name* may run; uses up a probe if it needs one."""
+        left = self.limit(name)
+        if left:
+            self._probes[name] = left - 1
+        return left != 0
 
     def is_open(self, name: str) -> bool:
         """Whether letters that need *name* should go back."""
@@ -46,14 +58,16 @@ class Dependencies:
 
     def rest(self, name: str) -> float:
         """Return the seconds that letters held back for *name* should wait."""
-        return self._rules[name].open_for
+        rest = self._rules[name].open_for
+        return rest if self.is_open(name) else min(rest, _NEXT_PROBES)
 
     async def report(self) -> None:
         """Tell the store what was learned; hear what others learned."""
         seen, self._seen = self._seen, {}
         for name, (successes, failures) in seen.items():
-            now = await self._store.report(name, self._rules[name], successes=successes, failures=failures)
-            self._notice(name, now)
+            with suppress(StoreUnavailable):  # by the time it is back these are old news
+                now = await self._store.report(name, self._rules[name], successes=successes, failures=failures)
+                self._notice(name, now)
 
     async def look(self) -> None:
         """Read all breakers again, and ask those that have rested for probes."""
@@ -65,10 +79,13 @@ class Dependencies:
         for name, breaker in list(self._known.items()):
             if breaker.state is not BreakerState.CLOSED:
                 rules = self._rules[name]
-                self._probes[name] = await self._store.probe(name, rules, rules.probes)
+                unused = self._probes.get(name, 0)
+                self._probes[name] = unused + await self._store.probe(name, rules, rules.probes - unused)
 
     def _notice(self, name: str, now: Breaker) -> None:
         before, self._known[name] = self._known.get(name), now
+        if now.state is not BreakerState.HALF_OPEN:
+            self._probes.pop(name, None)
         was_open = before is not None and before.state is not BreakerState.CLOSED
         if now.state is BreakerState.OPEN and not was_open:
             rest = self._rules[name].open_for

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, decide
+from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
 from redrive.errors import PolicyError, StoreUnavailable
@@ -61,7 +62,8 @@ class Processor:
         self._asked: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]] | None = None
         self._policies: dict[str, RetryPolicy] = {}
         self._firsts: Counter[str] = Counter()
-        self._suspect: Claim | None = None  # runs alone: its last worker died
+        self._suspect: Claim | None = None  # to run alone: its last worker died
+        self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
         self.held: dict[int, Claim] = {}  # what this process may settle, by place
         self.stopping = False
@@ -112,7 +114,7 @@ class Processor:
     # ------------------------------------------------------------------ claiming
 
     def _wants(self) -> list[Want]:
-        if self.stopping or self._suspect:
+        if self.stopping or self._suspect or self._alone:
             return []
         wants = [line.want(self._limit(line)) for line in self._lines.all]
         return [want for want in wants if want is not None]
@@ -133,7 +135,11 @@ class Processor:
             self._release_ready(RELEASED)
             return
         for claim in claims:
-            self._lines.by_kind[claim.letter.kind].ready.append(claim)
+            line = self._lines.by_kind[claim.letter.kind]
+            if line.breaker is None or self._dependencies.admits(line.breaker):
+                line.ready.append(claim)
+            else:
+                self._release([claim], self._held_by(line.breaker))
 
     def _endangers(self, claim: Claim) -> bool:
         """Whether a letter could take others of this process with it when it dies again."""
@@ -162,6 +168,8 @@ class Processor:
         line, claim = ticket
         line.running -= 1
         line.lane.running -= 1
+        if claim is self._alone:
+            self._alone = None
         self._outcomes.append((claim, outcome))
         self.wake.set()
 
@@ -172,13 +180,15 @@ class Processor:
         line = self._lines.by_kind[claim.letter.kind]
         line.running += 1
         line.lane.running += 1
-        self._suspect = None
+        self._suspect, self._alone = None, claim
         self._start(line, claim)
 
     def _hold_back(self, line: Line, name: str) -> None:
-        rest = Interrupted(f"held by breaker {name!r}", wait=self._dependencies.rest(name))
-        self._release(line.ready, rest)
+        self._release(line.ready, self._held_by(name))
         line.ready.clear()
+
+    def _held_by(self, name: str) -> Interrupted:
+        return Interrupted(f"held by breaker {name!r}", wait=self._dependencies.rest(name))
 
     def _release(self, claims: Iterable[Claim], why: Interrupted = RELEASED) -> None:
         self._outcomes.extend((claim, why) for claim in claims)
@@ -227,34 +237,45 @@ class Processor:
             letter = claim.letter
             if letter.attempts == 1:
                 self._firsts[letter.queue] += 1
-            if outcome is not SUCCEEDED or (letter.kind in self._handlers and self._handlers[letter.kind].breaker):
-                self._learn(claim, outcome, retries)
+            if isinstance(outcome, Failed) and self._is_retried(claim, outcome):
+                retries[letter.queue] += 1
         holds = {}
         for queue, count in retries.items():
             holds[queue] = await self._store.spend(queue, firsts=self._firsts.pop(queue, 0), retries=count)
         return holds
 
-    def _learn(self, claim: Claim, outcome: Outcome, retries: Counter[str]) -> None:
-        breaker = self._handlers[claim.letter.kind].breaker
-        retry = isinstance(outcome, Failed) and not outcome.failure.terminal
-        if retry and claim.attempts < self.policy_of(claim).max_attempts:
-            retries[claim.letter.queue] += 1
-        if breaker is not None and (outcome is SUCCEEDED or retry):
-            # A letter that can never succeed says nothing about the dependency.
-            self._dependencies.learned(breaker, succeeded=outcome is SUCCEEDED)
+    def _is_retried(self, claim: Claim, outcome: Failed) -> bool:
+        return not outcome.failure.terminal and claim.attempts < self.policy_of(claim).max_attempts
 
     def _tell(self, settled: list[tuple[Claim, Move]], exchanged: Exchanged) -> None:
-        for claim, _ in settled:
-            self.held.pop(claim.ref, None)
+        for claim, move in settled:
+            self._let_go(claim)
+            breaker = self._handlers[claim.letter.kind].breaker
+            if breaker is not None:
+                self._learn(breaker, move)
         for fact in facts_of(settled, exchanged.accepted):
             self._announce(fact)
+
+    def _learn(self, breaker: str, move: Move) -> None:
+        """Note what a letter says of the dependency it needs; learned once, after it was settled."""
+        if move.to is Status.DELIVERED:
+            self._dependencies.learned(breaker, succeeded=True)
+        elif move.failure is not None and not move.failure.terminal:
+            # A letter that can never succeed says nothing about the dependency.
+            self._dependencies.learned(breaker, succeeded=False)
+
+    def _let_go(self, claim: Claim) -> None:
+        """Hold *claim* no longer; a newer claim on the same letter stays held."""
+        held = self.held.get(claim.ref)
+        if held is not None and held.token == claim.token:
+            del self.held[claim.ref]
 
     # ------------------------------------------------------------------ losing and stopping
 
     def lost(self, claims: list[Claim]) -> None:
         """Forget *claims*, which are no longer ours: do not begin them; what runs will not be accepted."""
         for claim in claims:
-            self.held.pop(claim.ref, None)
+            self._let_go(claim)
             line = self._lines.by_kind[claim.letter.kind]
             if claim in line.ready:
                 line.ready.remove(claim)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _GLANCE = 1.0  # seconds between two looks at breakers
 _FULL_SWEEP = 200
+_LAST_WORDS = 1.0  # seconds, beyond the drain, in which a store that is away may come back for the last outcomes
 
 
 class Worker:
@@ -57,7 +58,8 @@ class Worker:
         self._lease, self._sweep, self._poll, self._drain, self._retention = lease, sweep, poll, drain, retention
         self._kinds = tuple(sorted(lines.by_kind))
         self._stopped = asyncio.Event()
-        self.beats = 0  # the watchdog's proof that the loop turns
+        self._broken: BaseException | None = None
+        self._orphans: set[tuple[str, str]] = set()  # already told of
 
     # ------------------------------------------------------------------ running and stopping
 
@@ -66,6 +68,8 @@ class Worker:
         await self._beat()
         self._announce(WorkerStarted(worker=self.name, kinds=self._kinds))
         duties = [asyncio.ensure_future(duty) for duty in self._duties()]
+        for duty in duties:
+            duty.add_done_callback(self._duty_ended)
         try:
             await self._rounds(until_idle=until_idle)
             await self.finish()
@@ -75,6 +79,8 @@ class Worker:
             await asyncio.gather(*duties, return_exceptions=True)
         why = "stopped" if self._stopped.is_set() else "nothing left to do"
         self._announce(WorkerStopped(worker=self.name, why=why))
+        if self._broken is not None:
+            raise self._broken
 
     def stop(self) -> None:
         """Claim no more, finish what runs, end. A second call stops now and gives the attempts back."""
@@ -83,6 +89,12 @@ class Worker:
                 engine.interrupt()
         self._stopped.set()
         self._processor.stop()
+
+    def _duty_ended(self, duty: asyncio.Future[None]) -> None:
+        """Stop: without its heartbeat or its sweep a worker does more harm than good."""
+        if not duty.cancelled() and (error := duty.exception()) is not None:
+            self._broken = error
+            self.stop()
 
     def _duties(self) -> list[Awaitable[None]]:
         return [
@@ -137,13 +149,17 @@ class Worker:
     async def _is_idle(self) -> bool:
         if not self._processor.idle:
             return False
-        backlog = await self._store.backlog(self._lines.every_want())
-        return not backlog.runnable and not backlog.in_flight
+        with contextlib.suppress(StoreError):  # a store that is away has not said that nothing is left
+            backlog = await self._store.backlog(self._lines.every_want())
+            return not backlog.runnable and not backlog.in_flight
+        return False
 
     async def finish(self) -> None:
-        """Wait for what runs, stop what takes too long, settle everything."""
+        """Wait for what runs, stop what takes too long, settle all that the store takes in time."""
+        self._processor.stop()  # what comes in from now on is for others
+        last = self._clock.monotonic() + 2 * self._drain + _LAST_WORDS
         closing = asyncio.gather(*(engine.close(self._drain) for engine in self._engines.values()))
-        while not (closing.done() and self._processor.idle):
+        while not (closing.done() and (self._processor.idle or self._clock.monotonic() > last)):
             self._processor.wake.clear()
             await self._processor.tick()
             if not self._processor.idle:
@@ -162,7 +178,6 @@ class Worker:
 
     async def _beat(self) -> None:
         """Show that this worker lives, and keep its claims."""
-        self.beats += 1
         held = list(self._processor.held.values())
         beat = WorkerBeat(name=self.name, kinds=self._kinds, in_flight=len(held))
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
@@ -177,10 +192,17 @@ class Worker:
         await self._tell_orphans()
 
     async def _tell_orphans(self) -> None:
+        """Tell once of each kind that waits and that no live worker handles."""
         handled = {kind for worker in await self._store.workers() if worker.alive for kind in worker.kinds}
-        for tally in await self._store.tallies():
-            if tally.status == "pending" and tally.kind not in handled:
-                self._announce(Orphaned(queue=tally.queue, kind=tally.kind, count=tally.count))
+        orphans = {
+            (tally.queue, tally.kind): tally.count
+            for tally in await self._store.tallies()
+            if tally.status == "pending" and tally.count and tally.kind not in handled
+        }
+        for (queue, kind), count in orphans.items():
+            if (queue, kind) not in self._orphans:
+                self._announce(Orphaned(queue=queue, kind=kind, count=count))
+        self._orphans = set(orphans)
 
     async def _glance(self) -> None:
         await self._dependencies.look()

@@ -1,0 +1,144 @@
+"""Queues: rate, letters in flight over all workers, pause and resume."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive import Redrive, Status
+from redrive.testing import Drive
+
+
+@pytest.fixture
+def began(app, clock):
+    """When each letter began, in seconds since the start."""
+    start, moments = clock.monotonic(), []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        moments.append(clock.monotonic() - start)
+
+    return moments
+
+
+async def test_a_rate_limits_how_many_letters_begin(app, driven, began):
+    app.queue("default", rate=2)
+    async with driven(app) as test:
+        await app.enqueue_many([app.draft("order.created", {}) for _ in range(11)])
+        await test.run_until_idle()
+        assert {letter.attempts for letter in await test.letters("status:delivered")} == {1}
+    assert len(began) == 11
+    for second in range(6):
+        assert len([moment for moment in began if moment < second + 1]) <= 2 * (second + 1)
+
+
+async def test_a_rate_below_one_a_second_still_lets_letters_through(app, driven, began):
+    app.queue("default", rate=0.1)
+    async with driven(app) as test:
+        await app.enqueue_many([app.draft("order.created", {}) for _ in range(3)])
+        await test.run_until_idle()
+    assert len(began) == 3
+    assert began[-1] >= 20
+
+
+async def test_max_in_flight_holds_over_all_workers(app, driven):
+    app.queue("default", max_in_flight=2)
+    gate, running = asyncio.Event(), []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        running.append(order["n"])
+        await gate.wait()
+
+    async with driven(app) as test:
+        second = Drive(app.parts(), test.store, test.clock, [])
+        await app.enqueue_many([app.draft("order.created", {"n": n}) for n in range(5)])
+        for _ in range(3):
+            await test.processor.tick()
+            await second.processor.tick()
+        assert len(await test.letters("status:in_flight")) == 2
+        assert len(running) == 2
+        gate.set()
+        await second.run_until_idle()
+        await test.run_until_idle()
+        await second.close()
+        assert len(await test.letters("status:delivered")) == 5
+
+
+async def test_concurrency_is_per_process(driven):
+    app = Redrive("memory://", prefetch=0)
+    app.queue("default", concurrency=2)
+    gate, running = asyncio.Event(), []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        running.append(order["n"])
+        await gate.wait()
+
+    async with driven(app) as test:
+        second = Drive(app.parts(), test.store, test.clock, [])
+        await app.enqueue_many([app.draft("order.created", {"n": n}) for n in range(9)])
+        for _ in range(3):
+            await test.processor.tick()
+            await second.processor.tick()
+        assert len(running) == 4
+        gate.set()
+        await second.tick()
+        await test.run_until_idle()
+        await second.close()
+
+
+async def test_a_paused_queue_begins_nothing_and_spends_no_attempt(app, driven, began):
+    app.add_handler("mail", lambda mail: None, queue="mails")
+    async with driven(app) as test:
+        await app.desk.pause("default", reason="the warehouse moves")
+        receipt = await app.enqueue("order.created", {})
+        await app.enqueue("mail", {})
+        await test.run_until_idle()
+        letter = await test.letter(receipt.id)
+        assert (letter.status, letter.attempts, began) == (Status.PENDING, 0, [])
+        assert len(await test.letters("queue:mails status:delivered")) == 1
+        assert (await app.desk.stats()).paused == ["default"]
+        await app.desk.resume("default")
+        await test.run_until_idle()
+        assert (await test.letter(receipt.id)).status is Status.DELIVERED
+
+
+async def test_what_runs_when_its_queue_is_paused_is_finished(app, driven):
+    gate = asyncio.Event()
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        await gate.wait()
+
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await test.processor.tick()
+        await app.desk.pause("default")
+        gate.set()
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered")) == 1
+
+
+async def test_a_pause_outlives_a_restart_and_another_declaration(app, driven, began):
+    async with driven(app) as test:
+        await app.desk.pause("default")
+        await app.enqueue("order.created", {})
+        app.queue("default", rate=100)
+        await test.store.close()
+        await test.store.open()
+        await test.store.declare([app._queues["default"]])
+        await test.run_until_idle()
+        assert began == []
+
+
+async def test_an_application_may_work_on_some_of_its_queues(app, driven, began):
+    app.add_handler("mail", lambda mail: None, queue="mails")
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await app.enqueue("mail", {})
+        mails = Drive(app.parts(["mails"]), test.store, test.clock, [])
+        await mails.run_until_idle()
+        await mails.close()
+        assert [letter.kind for letter in await test.letters("status:delivered")] == ["mail"]
