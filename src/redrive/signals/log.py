@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -50,16 +50,28 @@ def log_facts(fact: Fact) -> None:
     """Write one line about *fact*."""
     level = LEVELS[type(fact)]
     if structlog.is_configured():
-        getattr(structlog.get_logger("redrive"), level)(fact.name, **msgspec.structs.asdict(fact))
+        getattr(structlog.get_logger("redrive"), level)(fact.name, **fields_of(fact))
     elif _STANDARD.isEnabledFor(number := logging.getLevelNamesMapping()[level.upper()]):
-        fields = " ".join(f"{name}={value!r}" for name, value in msgspec.structs.asdict(fact).items())
+        fields = " ".join(f"{name}={value!r}" for name, value in fields_of(fact).items())
         _STANDARD.log(number, "%s %s", fact.name, fields)
+
+
+def fields_of(fact: Fact) -> dict[str, Any]:
+    """Return what *fact* says, fit for a terminal: kinds, queues and errors are written by strangers."""
+    return {name: _safe(value) for name, value in msgspec.structs.asdict(fact).items()}
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, str):
+        text = str(value)
+        return text if text.isprintable() else ascii(text)[1:-1]
+    return [_safe(each) for each in value] if isinstance(value, tuple) else value
 
 
 def logs_routine() -> bool:
     """Whether facts of every letter would be written at all; asked once, because asking is not free."""
-    if not structlog.is_configured():  # its defaults write everything: nobody asked for a line per batch
-        return False
+    if not structlog.is_configured():
+        return _STANDARD.isEnabledFor(logging.DEBUG)
     enabled = getattr(structlog.get_logger("redrive").bind(), "is_enabled_for", None)
     return enabled is not None and bool(enabled(logging.DEBUG))
 
