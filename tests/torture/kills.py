@@ -74,7 +74,9 @@ class Sampler:
                     self.worst = max(self.worst, now - (lease & _LEASE_MASK))
 
 
-def at_random(folder: Path, cycles: int, seed: int, *, mutant: str = "", floor: int | None = None) -> Outcome:
+def at_random(
+    folder: Path, cycles: int, seed: int, *, mutant: str = "", floor: int | None = None, patience: float = 60
+) -> Outcome:
     """Kill one of four workers every 20 to 100 ms, *cycles* times, then let the rest come to rest and judge."""
     began, rng = time.monotonic(), random.Random(seed)
     points = named_points()
@@ -97,7 +99,7 @@ def at_random(folder: Path, cycles: int, seed: int, *, mutant: str = "", floor: 
                 pids[slot] = start(slot)
             for pid in pids:
                 nursery.kill(pid)
-            come_to_rest(nursery, folder, mutant=mutant)
+            come_to_rest(nursery, folder, mutant=mutant, seconds=patience)
     verdict = judge(History(folder / "history"), folder / "redrive.db", floor=cycles if floor is None else floor)
     verdict.samples = sampler.samples
     verdict.problems += sampler.problems[:5]
