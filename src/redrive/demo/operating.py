@@ -51,17 +51,17 @@ async def understand(app: Redrive, screen: Screen) -> Letter:
     screen.table(("try", "error", "category", "then", "waited"), rows)
     screen.say(f"[dim]what if[/] {_WHAT_IF}")
     supposed = await app.desk.what_if(letter.id, _WHAT_IF)
-    screen.say(f"[dim]       [/] {supposed.ends}: no retry mends a bug")
+    screen.say(f"[dim]then   [/] {supposed.ends}")
     return letter
 
 
 async def fix(app: Redrive, screen: Screen) -> None:
     """Edit the bad payloads, and put the letter aside that nothing can help."""
-    screen.step("Fix the causes", "Payloads are edited in place, with a diff and an audit entry; code is deployed.")
+    screen.step("Fix the causes", "Payloads are edited in place, with an audit entry; code is deployed.")
     edited = [await _edit(app, letter) for letter in (await app.desk.ls(BAD, limit=1_000)).letters]
     _show_diff(screen, edited[0])
     screen.done(f"{count(len(edited))} payloads of order.confirm edited")
-    screen.done(f"release {FIXED} of the shop deployed: parcel.ship knows that a voucher weighs nothing")
+    screen.done(f"release {FIXED} deployed: parcel.ship knows that a voucher weighs nothing")
     archived = await app.desk.archive(query=CURSED, reason="the font crashes the renderer; sent by hand")
     screen.done(f"{count(archived.acted)} invoice that crashes its process archived, with a reason")
 

@@ -44,6 +44,8 @@ def problems(books: Mapping[str, int], met: Mapping[str, int], times: Mapping[st
         wrong.append("the books do not balance")
     if met["healed"] != letters.FLAKY:
         wrong.append(f"{met['healed']} payments healed by retries, not {letters.FLAKY}")
+    if met["rescued"] < met["held"]:
+        wrong.append(f"the killed worker held {met['held']} letters, and {met['rescued']} were taken back")
     if met["neighbours"] != letters.INVOICES - letters.CURSED:
         wrong.append(f"{met['neighbours']} neighbours of the crash delivered, not {letters.INVOICES - letters.CURSED}")
     if len(times) != books["delivered"]:
@@ -57,15 +59,15 @@ def show(screen: Screen, books: Mapping[str, int], met: Mapping[str, int], times
     screen.table(("letters", "what went wrong", "what helped", "now"), _rows(met))
     screen.sum("enqueued", STATES, books)
     again = sum(1 for number in times.values() if number > 1)
-    screen.say(f"By the handlers' own notes {count(len(times))} letters were handled, {count(again)} of them twice:")
-    screen.say("a kill can fall between the work and its record. At least once is the promise.")
+    screen.say(f"By the handlers' own notes {count(len(times))} letters were handled, {again or 'none'} of them twice")
+    screen.say("[dim](a kill can fall between the work and its record: at least once)[/]")
 
 
 def _rows(met: Mapping[str, int]) -> list[tuple[int, str, str, str]]:
     return [
-        (met["healed"], "the payment provider hung up", "retries", "delivered"),
-        (met["rescued"], "their worker was killed", "leases ended, another worker", "delivered"),
-        (letters.BAD, "the payload was wrong", "edited and replayed", "delivered"),
-        (letters.VOUCHERS, "a bug in the handler", f"release {FIXED}, canary, replay", "delivered"),
-        (letters.CURSED, "it crashes its process", "failed alone, archived", "archived"),
+        (met["healed"], "the provider hung up", "retries", "delivered"),
+        (met["rescued"], "their worker was killed", "another worker took over", "delivered"),
+        (letters.BAD, "the payload was wrong", "edit, then replay", "delivered"),
+        (letters.VOUCHERS, "a bug in the handler", f"release {FIXED}, then replay", "delivered"),
+        (letters.CURSED, "it crashes its process", "put aside with a reason", "archived"),
     ]

@@ -38,6 +38,7 @@ class Screen:
         width = min(console.width, _WIDEST) if console.is_terminal else _WIDEST
         self._console = Console(highlight=False, emoji=False, width=width)
         self._steps = 0
+        self._owes_a_line = False  # a table is followed by an empty line, and a step begins with one
 
     @property
     def is_live(self) -> bool:
@@ -53,16 +54,18 @@ class Screen:
     def step(self, what: str, why: str) -> None:
         """Begin the next step: *what* happens and *why* it matters."""
         self._steps += 1
+        self._owes_a_line = False
         self._console.print(f"\n[bold cyan]{self._steps}[/]  [bold]{what}[/]")
         self.say(f"[dim]{why}[/]")
 
     def say(self, text: str) -> None:
         """Print a line of the story, with markup."""
-        self._console.print(Padding(Text.from_markup(text), (0, 0, 0, _INDENT), expand=False))
+        above, self._owes_a_line = int(self._owes_a_line), False
+        self._console.print(Padding(Text.from_markup(text), (above, 0, 0, _INDENT), expand=False))
 
     def quote(self, text: str, *, style: str = "") -> None:
-        """Print what somebody else wrote, exactly."""
-        self._console.print(Padding(Text(text, style=style), (0, 0, 0, _INDENT + 2), expand=False))
+        """Print what is to be read or copied exactly; never broken."""
+        self._console.print(Text(" " * (_INDENT + 2) + text, style=style), soft_wrap=True)
 
     def done(self, text: str) -> None:
         """Print what was achieved."""
@@ -80,7 +83,8 @@ class Screen:
             made.add_column(column, justify="right" if is_number else "left", no_wrap=is_number)
         for row in rows:
             made.add_row(*(Text(count(value) if isinstance(value, int) else str(value)) for value in row))
-        self._console.print(Padding(made, (1, 0, 1, _INDENT), expand=False))
+        self._console.print(Padding(made, (1, 0, 0, _INDENT), expand=False))
+        self._owes_a_line = True
 
     def sum(self, total: str, parts: Sequence[str], books: Mapping[str, int]) -> None:
         """Print that *total* is the sum of *parts*."""
@@ -89,7 +93,8 @@ class Screen:
         for head in heads:
             made.add_column(head, justify="right", no_wrap=True)
         made.add_row(*(count(books[name]) for name in (total, *parts)), style="bold")
-        self._console.print(Padding(made, (0, 0, 1, _INDENT), expand=False))
+        self._console.print(Padding(made, (1, 0, 0, _INDENT), expand=False))
+        self._owes_a_line = True
 
     # ------------------------------------------------------------------ progress
 

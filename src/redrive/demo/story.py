@@ -26,6 +26,8 @@ from redrive.engine.clock import SystemClock
 from redrive.errors import RedriveError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redrive.core.letter import Letter
 
 _LIMIT = 240.0  # seconds; it takes a tenth of that, and must never hang
@@ -59,7 +61,7 @@ async def _tell(screen: Screen, folder: Path) -> int:
     clock = SystemClock()
     began = clock.monotonic()
     url, config = _set_up(folder)
-    screen.title("redrive", "Retry what can heal, dead-letter what cannot, lose nothing, replay the rest.")
+    screen.title("redrive", "Retry what can heal, dead-letter what cannot, lose nothing.")
     async with asyncio.timeout(_LIMIT), Redrive(url, config=config) as app:
         await running.accept(app, screen)
         met = await running.run_and_kill(app, screen, folder)
@@ -69,13 +71,19 @@ async def _tell(screen: Screen, folder: Path) -> int:
         await operating.replay(app, screen, folder)
         books, times = await running.books_of(app), receipt.handled(folder)
     receipt.show(screen, books, met, times)
-    wrong = receipt.problems(books, met, times)
-    for problem in wrong:
-        screen.trouble(problem)
-    if not wrong:
-        screen.done(f"nothing lost, nothing stuck, the books balance, in {clock.monotonic() - began:.0f} s")
+    code = _close(screen, receipt.problems(books, met, times), clock.monotonic() - began)
     _offer(screen, url, example)
-    return 1 if wrong else 0
+    return code
+
+
+def _close(screen: Screen, problems: Sequence[str], seconds: float) -> int:
+    """Say how it came out; return the exit code."""
+    for problem in problems:
+        screen.trouble(problem)
+    if problems:
+        return 1
+    screen.done(f"nothing lost, nothing stuck, the books balance, in {seconds:.0f} s")
+    return 0
 
 
 def _set_up(folder: Path) -> tuple[str, Path]:
