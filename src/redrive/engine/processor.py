@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Claim, Exchanged, Store, Want
 
 RELEASED = Interrupted("released")
+_REMEMBERED = 10_000  # batches
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
 
@@ -65,6 +66,7 @@ class Processor:
         self._suspect: Claim | None = None  # to run alone: its last worker died
         self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
+        self._claimed: dict[int, float] = {}  # when, by token: how long a letter ran is part of its age
         self.held: dict[int, Claim] = {}  # what this process may settle, by place
         self.stopping = False
         self.wake = asyncio.Event()
@@ -127,6 +129,7 @@ class Processor:
     def _take(self, claims: list[Claim]) -> None:
         for claim in claims:
             self.held[claim.ref] = claim
+        self._note_time({claim.token for claim in claims})
         suspects = [claim for claim in claims if claim.losses and self._endangers(claim)]
         self._careful = bool(suspects) if claims else self._careful
         if suspects:
@@ -140,6 +143,12 @@ class Processor:
                 line.ready.append(claim)
             else:
                 self._release([claim], self._held_by(line.breaker))
+
+    def _note_time(self, tokens: set[int]) -> None:
+        for token in tokens:
+            self._claimed[token] = self._clock.monotonic()
+        while len(self._claimed) > _REMEMBERED:
+            del self._claimed[next(iter(self._claimed))]
 
     def _endangers(self, claim: Claim) -> bool:
         """Whether a letter could take others of this process with it when it dies again."""
@@ -210,11 +219,16 @@ class Processor:
             return decide(claim, outcome, DEFAULT_RETRY_POLICY, 0.0)
         policy = self.policy_of(claim)
         hold = holds.get(claim.letter.queue, 0.0)
-        move = decide(claim, outcome, policy, self._clock.draw(), age=claim.age, hold=hold)
+        move = decide(claim, outcome, policy, self._clock.draw(), age=self._age(claim), hold=hold)
         if self._version and move.failure is not None:
             failure = msgspec.structs.replace(move.failure, release=self._version)
             return msgspec.structs.replace(move, failure=failure)
         return move
+
+    def _age(self, claim: Claim) -> float:
+        """Return how long the cycle of *claim* has lasted: until it was claimed, and since."""
+        now = self._clock.monotonic()
+        return claim.age + now - self._claimed.get(claim.token, now)
 
     def policy_of(self, claim: Claim) -> RetryPolicy:
         """Return the letter's own policy, else its handler's."""
@@ -253,7 +267,8 @@ class Processor:
             breaker = self._handlers[claim.letter.kind].breaker
             if breaker is not None:
                 self._learn(breaker, move)
-        for fact in facts_of(settled, exchanged.accepted):
+        routine = getattr(self._announce, "wants_routine", True)
+        for fact in facts_of(settled, exchanged.accepted, routine=routine):
             self._announce(fact)
 
     def _learn(self, breaker: str, move: Move) -> None:
@@ -267,7 +282,7 @@ class Processor:
     def _let_go(self, claim: Claim) -> None:
         """Hold *claim* no longer; a newer claim on the same letter stays held."""
         held = self.held.get(claim.ref)
-        if held is not None and held.token == claim.token:
+        if held is claim or (held is not None and held.token == claim.token):
             del self.held[claim.ref]
 
     # ------------------------------------------------------------------ losing and stopping
