@@ -78,7 +78,8 @@ def logs_routine() -> bool:
 
 def configure(level: str, form: str) -> None:
     """Set up structlog for our own processes; applications that embed redrive keep their own set-up."""
-    renderer = structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer()
+    console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())  # a file gets no escapes
+    renderer = structlog.processors.JSONRenderer() if form == "json" else console
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
