@@ -22,6 +22,7 @@ from redrive.errors import HandlerError
 from redrive.stores.contract import Want
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore
+from redrive.testing import drive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -412,3 +413,26 @@ async def test_nothing_is_lost_by_a_restart_in_the_middle(tmp_path):
         assert await count(app, "status:delivered") == 50
         assert (await app.desk.stats()).balanced
     assert {n: ran.count(n) for n in range(50)} == {n: 1 + (n % 5 == 0) for n in range(50)}
+
+
+async def test_what_was_asked_for_before_a_stop_is_given_back_and_not_begun(driven_app):
+    app, test, began = driven_app
+    await app.enqueue("order.created", {"n": 1})
+    await test.processor.tick()  # starts the first, and asks for more before that
+    await app.enqueue("order.created", {"n": 2})
+    test.worker.stop()
+    await test.worker.finish()
+    assert began == [1]
+    assert len(await test.letters("status:pending attempts:0")) == 1
+
+
+@pytest.fixture
+async def driven_app():
+    app, began = Redrive("memory://"), []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        began.append(order["n"])
+
+    async with drive(app) as test:
+        yield app, test, began

@@ -130,6 +130,9 @@ class Processor:
         for claim in claims:
             self.held[claim.ref] = claim
         self._note_time({claim.token for claim in claims})
+        if self.stopping:  # asked for before we were told to stop
+            self._release(claims, Interrupted("shutdown"))
+            return
         suspects = [claim for claim in claims if claim.losses and self._endangers(claim)]
         self._careful = bool(suspects) if claims else self._careful
         if suspects:
