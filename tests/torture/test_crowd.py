@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def test_four_processes_that_hammer_one_file_are_never_told_busy(tmp_path: Path)
     told = [json.loads(path.read_text()) for path in results]
     print([each["longest"] for each in told])
     assert [each["refused"] for each in told] == [[]] * PROCESSES
-    assert max(each["longest"] for each in told) < 5, "the longest wait for a commit is near the busy timeout"
+    assert max(each["longest"] for each in told) < 2, "somebody waited long for a turn; at five seconds it is refused"
     verdict = judge(History(tmp_path / "history"), tmp_path / "redrive.db", floor=PROCESSES * LETTERS)
     assert verdict.ok, verdict
     assert verdict.acknowledged == verdict.delivered == PROCESSES * LETTERS
@@ -78,10 +79,10 @@ def listen(folder: str, result: str) -> None:
 
 async def _listen(folder: str, result: str) -> None:
     app, _ = workload.build(folder)
+    stamps = os.open(result, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     async def stamp(letter: Letter) -> None:
-        with Path(result).open("a") as file:
-            file.write(f"{letter.id} {time.clock_gettime(time.CLOCK_MONOTONIC)}\n")
+        os.write(stamps, f"{letter.id} {time.clock_gettime(time.CLOCK_MONOTONIC)}\n".encode())
 
     app.add_handler("stamp", stamp)
     await app.run()
