@@ -91,7 +91,7 @@ def test_a_wrong_total_is_a_problem(state):
     assert "the books do not balance" in problems
 
 
-@pytest.mark.parametrize("met", ["healed", "rescued", "neighbours"])
+@pytest.mark.parametrize("met", ["healed", "crashed", "rescued", "neighbours"])
 def test_trouble_that_was_not_overcome_is_a_problem(met):
     assert len(receipt.problems(receipt.EXPECTED, MET | {met: MET[met] - 1}, TIMES)) == 1
 

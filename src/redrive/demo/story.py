@@ -64,7 +64,8 @@ async def _tell(screen: Screen, folder: Path) -> int:
     screen.title("redrive", "Retry what can heal, dead-letter what cannot, lose nothing.")
     async with asyncio.timeout(_LIMIT), Redrive(url, config=config) as app:
         await running.accept(app, screen)
-        met = await running.run_and_kill(app, screen, folder)
+        crash = await running.crash(app, screen, folder)
+        met = crash | await running.run_and_kill(app, screen, folder)
         await operating.look(app, screen)
         example = await operating.understand(app, screen)
         await operating.fix(app, screen)
