@@ -125,3 +125,13 @@ def _exit_code(pid: int) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     finally:
         timer.cancel()
+
+
+def test_the_desk_may_be_the_first_to_come(app):
+    assert app.sync.desk.stats().books["enqueued"] == 0
+
+
+async def test_an_application_may_be_used_again_after_it_was_closed(app):
+    receipt = await app.enqueue("order.created", {})
+    await app.close()
+    assert (await app.desk.show(receipt.id)).status is Status.PENDING
