@@ -16,8 +16,8 @@ from redrive.errors import LetterNotFound, QueueFull
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def app(request, tmp_path):
-    app = Redrive("memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/redrive.db")
+def app(request, folder):
+    app = Redrive("memory://" if request.param == "memory" else f"sqlite:///{folder}/redrive.db")
     yield app
     app.sync.close()
 
@@ -97,9 +97,9 @@ def test_a_worker_in_one_thread_is_fed_by_others(app):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_of_a_web_server_may_enqueue(tmp_path):
+def test_a_forked_child_of_a_web_server_may_enqueue(folder):
     """What a preloading web server does: the application is used, then the process forks."""
-    app = Redrive(f"sqlite:///{tmp_path}/redrive.db")
+    app = Redrive(f"sqlite:///{folder}/redrive.db")
     app.add_handler("order.created", lambda order: None)
     first = app.sync.enqueue("order.created", {"by": "parent"})
     pid = os.fork()
