@@ -42,7 +42,8 @@ class Line:
 
     def want(self, limit: int | None = None) -> Want | None:
         """Return what it lacks, None if it holds enough."""
-        lacking = self.size - len(self.ready) - self.running
+        # Two batches at most: one that runs and one that is on its way.
+        lacking = min(self.size, 2 * self.size - len(self.ready) - self.running)
         lacking = lacking if limit is None else min(lacking, limit)
         return Want(self.lane.name, self.kinds, lacking) if lacking > 0 else None
 

@@ -85,7 +85,8 @@ class Processor:
         self._tell(settled, exchanged)
         self._take(exchanged.claims)
         if self._has_ready and not self._suspect:
-            self._asked = self._ask()  # the store works while the handlers do
+            self._asked = self._ask()
+            await asyncio.sleep(0)  # lets it reach the store, which then works while the handlers do
         hit("processor.before_start")
         self._start_ready()
         hit("processor.after_start")
