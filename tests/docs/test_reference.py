@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 
+import apsw
 import msgspec
 import pytest
 from tests.docs.pages import DOCS, PAGES, name
@@ -14,6 +15,7 @@ from redrive.core.facts import FACTS
 from redrive.core.query import FIELDS
 from redrive.settings import PREFIX, Settings
 from redrive.signals.metrics import METRICS
+from redrive.stores.sqlite import SqliteStore
 
 
 def load_generator():
@@ -92,3 +94,18 @@ def test_every_field_of_queries_is_documented(field):
 @pytest.mark.parametrize("public", redrive.__all__)
 def test_every_public_name_is_documented(public):
     assert f"| `{public}` |" in reference("python.md")
+
+
+async def test_the_sql_of_the_page_runs_and_every_index_is_explained(tmp_path):
+    store = SqliteStore(tmp_path / "letters.db")
+    await store.open()
+    await store.close()
+    connection = apsw.Connection(str(tmp_path / "letters.db"))
+    explained = reference("sqlite.md").split("## Tables")[0]
+    for block in re.findall(r"```sql\n(.*?)```", explained, re.DOTALL):
+        connection.execute(block)
+    names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL").fetchall()
+    indexes = [name for (name,) in names if name != "waits_seq" and not name.startswith("error_text_")]
+    assert [name for name in indexes if f"`{name}`" not in explained] == []
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(events)")]
+    assert [column for column in columns if f"`{column}`" not in explained] == []
