@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.engine.starting import letter
 
 from redrive.engine.handler import build_handler
@@ -55,11 +56,11 @@ def test_a_handler_with_limits_of_its_own_has_a_line_of_its_own():
     assert made.by_kind["dependent"].breaker == "warehouse"
 
 
-def test_a_line_wants_what_it_lacks():
-    made = lines(build_handler("a", on_loop))
-    [line] = made.all
+@pytest.mark.parametrize(("prefetch", "holds"), [(0, 4), (32, 8)])
+def test_a_line_wants_what_it_lacks_of_one_batch_to_run_and_one_on_its_way(prefetch, holds):
+    [line] = lines(build_handler("a", on_loop), prefetch=prefetch).all
     assert line.want() == Want("default", ("a",), 4)
-    line.ready.extend(claims(3))
+    line.ready.extend(claims(holds - 1))
     assert line.want() == Want("default", ("a",), 1)
     line.ready.extend(claims(1))
     assert line.want() is None
@@ -114,9 +115,10 @@ def test_it_claims_less_far_ahead_when_letters_have_to_wait():
     assert line.size == line.concurrency
 
 
-def test_threads_are_not_given_a_long_line():
-    [line] = lines(build_handler("a", in_thread), default=4, prefetch=500).all
-    assert line.most == 8
+@pytest.mark.parametrize(("prefetch", "most"), [(500, 8), (0, 4)])
+def test_threads_are_not_given_a_long_line(prefetch, most):
+    [line] = lines(build_handler("a", in_thread), default=4, prefetch=prefetch).all
+    assert line.most == most
 
 
 def test_without_prefetch_it_holds_no_more_than_it_runs():
