@@ -211,6 +211,21 @@ class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
+class StoreAway(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker cannot reach its store; it keeps what it has to settle and tries again."""
+
+    name: ClassVar[str] = "redrive.store.away"
+    worker: str
+    why: str
+
+
+class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker reaches its store again."""
+
+    name: ClassVar[str] = "redrive.store.back"
+    worker: str
+
+
 FACTS = (
     Enqueued,
     Delivered,
@@ -231,6 +246,8 @@ FACTS = (
     WorkerStarted,
     WorkerStopped,
     Orphaned,
+    StoreAway,
+    StoreBack,
 )
 
 Fact = (
@@ -253,4 +270,6 @@ Fact = (
     | WorkerStarted
     | WorkerStopped
     | Orphaned
+    | StoreAway
+    | StoreBack
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, decide
+from redrive.core.facts import StoreAway, StoreBack
 from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
@@ -66,6 +67,7 @@ class Processor:
         self._suspect: Claim | None = None  # to run alone: its last worker died
         self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
+        self._away = False
         self._claimed: dict[int, float] = {}  # when, by token: how long a letter ran is part of its age
         self.held: dict[int, Claim] = {}  # what this process may settle, by place
         self.stopping = False
@@ -77,10 +79,12 @@ class Processor:
         """Do one round and return how long to rest: 0 while there is more to do."""
         try:
             settled, exchanged = await (self._asked or self._ask())
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             self._asked = None
+            self._store_is(away=str(error))
             return _RUN_AGAIN  # what was to be settled waits in self._outcomes
         self._asked = None
+        self._store_is(away="")
         hit("processor.after_exchange")
         self._tell(settled, exchanged)
         self._take(exchanged.claims)
@@ -92,6 +96,14 @@ class Processor:
         hit("processor.after_start")
         await self._dependencies.report()
         return 0.0 if self._asked or self._outcomes or exchanged.claims else 1.0
+
+    def _store_is(self, *, away: str) -> None:
+        """Tell when the store goes away and when it is back; not of every try between."""
+        if away and not self._away:
+            self._announce(StoreAway(worker=self._worker, why=away))
+        elif self._away and not away:
+            self._announce(StoreBack(worker=self._worker))
+        self._away = bool(away)
 
     @property
     def idle(self) -> bool:

@@ -78,9 +78,9 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
     Metric("redrive_queues_resumed_total", "counter", ("queue",), "Times that a queue was resumed."),
     Metric("redrive_workers_started_total", "counter", (), "Workers that began to claim."),
     Metric("redrive_workers_stopped_total", "counter", (), "Workers that ended in order."),
-    Metric(
-        "redrive_orphans_seen_total", "counter", _LETTER, "Sweeps that found pending letters which no worker handles."
-    ),
+    Metric("redrive_orphans_seen_total", "counter", _LETTER, "Times that a kind was found to wait without a handler."),
+    Metric("redrive_store_outages_total", "counter", (), "Times that this process lost its store."),
+    Metric("redrive_store_recoveries_total", "counter", (), "Times that this process reached its store again."),
     Metric(
         "redrive_retry_delay_seconds",
         "histogram",
@@ -189,6 +189,8 @@ _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
     facts.WorkerStarted: _acts("redrive_workers_started_total"),
     facts.WorkerStopped: _acts("redrive_workers_stopped_total"),
     facts.Orphaned: lambda fact: (Measure("redrive_orphans_seen_total", (fact.queue, fact.kind), 1),),
+    facts.StoreAway: _acts("redrive_store_outages_total"),
+    facts.StoreBack: _acts("redrive_store_recoveries_total"),
 }
 
 
