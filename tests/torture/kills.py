@@ -112,6 +112,21 @@ def at_random(
     )
 
 
+def in_peace(folder: Path, *, mutant: str = "") -> Verdict:
+    """Let two workers do slow letters and harm nobody: then no letter may have been lost by a worker."""
+    settings = {"folder": str(folder), "lease": 10.0, "sweep": SWEEP, "mutant": mutant, "until_idle": True}
+    with Nursery() as nursery:
+        pids = [nursery.start(WORK, **settings, produce=30, napping=12, seed=seed) for seed in range(2)]
+        wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), 15 if mutant else 60)
+        for pid in pids:
+            if nursery.code(pid) is None:
+                nursery.kill(pid)
+    verdict = judge(History(folder / "history"), folder / "redrive.db", floor=24)
+    rows = checker.read_rows(folder / "redrive.db").values()
+    verdict.blame("letters were taken from living workers", [row.id for row in rows if row.losses])
+    return verdict
+
+
 def come_to_rest(
     nursery: Nursery, folder: Path, *, mutant: str = "", workers: int = 2, produce: int = 0, seconds: float = 60
 ) -> bool:
