@@ -320,6 +320,7 @@ SHAPES = {
     "redrive.desk.audit": ("AuditLog", "AuditLine"),
     "redrive.stores.contract": ("Receipt",),
     "redrive.cli.upkeep": ("Checked", "Migrated"),
+    "redrive.demo.story": ("Outcome",),
 }
 
 

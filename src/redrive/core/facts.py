@@ -32,7 +32,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     kind: str
     count: int = 1
-    seconds: float = 0.0  # spent in the handler, all of them together
+    seconds: float = 0.0  # spent in the handler since this was last told, failed tries included
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,13 +9,13 @@ no delay (`policy`), no SQL, and nothing of how a handler is run (the engines).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, decide
-from redrive.core.facts import StoreAway, StoreBack
+from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
 from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
@@ -64,6 +64,7 @@ class Processor:
         self._asked: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]] | None = None
         self._policies: dict[str, RetryPolicy] = {}
         self._firsts: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not yet told, by kind
         self._suspect: Claim | None = None  # to run alone: its last worker died
         self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
@@ -187,10 +188,12 @@ class Processor:
 
     def _start(self, line: Line, claim: Claim) -> None:
         handler = self._handlers[claim.letter.kind]
-        self._engines[handler.engine].start(handler, claim.letter, (line, claim), self._finished)
+        ticket = (line, claim, self._clock.monotonic())
+        self._engines[handler.engine].start(handler, claim.letter, ticket, self._finished)
 
-    def _finished(self, ticket: tuple[Line, Claim], outcome: Outcome) -> None:
-        line, claim = ticket
+    def _finished(self, ticket: tuple[Line, Claim, float], outcome: Outcome) -> None:
+        line, claim, began = ticket
+        self._seconds[claim.letter.kind] += self._clock.monotonic() - began
         line.running -= 1
         line.lane.running -= 1
         if claim is self._alone:
@@ -285,7 +288,15 @@ class Processor:
                 self._learn(breaker, move)
         routine = getattr(self._announce, "wants_routine", True)
         for fact in facts_of(settled, exchanged.accepted, routine=routine):
-            self._announce(fact)
+            self._announce(self._completed(fact))
+
+    def _completed(self, fact: Fact) -> Fact:
+        """Add what only the processor knows: the time spent in handlers, and their names."""
+        if isinstance(fact, Delivered):
+            return msgspec.structs.replace(fact, seconds=self._seconds.pop(fact.kind, 0.0))
+        if isinstance(fact, Died) and not fact.handler and fact.kind in self._handlers:
+            return msgspec.structs.replace(fact, handler=self._handlers[fact.kind].name)
+        return fact
 
     def _learn(self, breaker: str, move: Move) -> None:
         """Note what a letter says of the dependency it needs; learned once, after it was settled."""
