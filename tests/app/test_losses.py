@@ -331,6 +331,8 @@ async def test_a_worker_that_claims_its_own_lost_letter_again_keeps_the_new_clai
         await ticks(test, 3)
         clock.advance(GONE)
         await test.processor.rescue()  # it slept past its own lease
+        await ticks(test, 3)
+        assert (await test.letter(letter_id)).status is Status.IN_FLIGHT  # claimed again, while the first run goes on
         gates[0].set()
         await soon(test.processor.wake.wait())
         for _ in range(5):  # the first run's outcome is refused; the second run is still ours
