@@ -299,7 +299,7 @@ async def test_a_worker_tells_when_it_begins_and_ends(app):
 PROGRAM = """
 import asyncio, sys
 from redrive import Redrive
-app = Redrive(f"sqlite:///{sys.argv[1]}", drain_seconds=30)
+app = Redrive(f"sqlite:///{sys.argv[1]}", drain_seconds=30, lease_seconds=1)
 
 @app.handler("order.created")
 async def ship(order: dict):
@@ -349,7 +349,7 @@ class Child:
 @pytest.fixture
 async def on_file(folder) -> AsyncIterator[Redrive]:
     store = SqliteStore(folder / "redrive.db")
-    async with Redrive("memory://", store=store) as app:
+    async with Redrive("memory://", store=store, sweep_seconds=0.05, poll_seconds=0.05) as app:
         yield app
 
 
@@ -380,8 +380,16 @@ async def test_a_letter_survives_kill_9_of_its_worker_and_runs_again(on_file, fo
     receipt = await on_file.enqueue("order.created", {"wait": "forever"})
     async with Child(folder / "redrive.db") as child:
         await child.says("began")
+    ran = []
+
+    @on_file.handler("order.created")
+    async def ship(order: dict):
+        ran.append(order)
+
+    await soon(on_file.run(until_idle=True))
     letter = await on_file.desk.show(receipt.id)
-    assert (letter.status, letter.attempts) == (Status.IN_FLIGHT, 1)
+    assert (letter.status, letter.attempts, letter.losses) == (Status.DELIVERED, 1, 1)
+    assert len(ran) == 1
 
 
 async def test_nothing_is_lost_by_a_restart_in_the_middle(folder):
