@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.torture import checker
+from tests.torture import checker, workload
 
 from redrive.core.letter import Draft
 from redrive.stores.sqlite import SqliteStore
@@ -29,8 +29,7 @@ async def test_a_store_that_is_closed_right_after_a_put_keeps_the_letter_and_end
     putting = asyncio.ensure_future(store.put([Draft(id="late", queue="work", kind="a", payload=b"{}")]))
     await asyncio.sleep(0)  # handed in, and waiting behind what the writer does now
     closing = asyncio.ensure_future(store.close())
-    while not writer._closing:  # … and so does the wish to close
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(workload.wait_for, lambda: writer._closing, 20)  # … and so does the wish to close
     gate.set()
     async with asyncio.timeout(20):
         await asyncio.gather(busy, putting, closing)
