@@ -73,6 +73,12 @@ class Worker:
         try:
             await self._rounds(until_idle=until_idle)
             await self.finish()
+        except BaseException:  # cancelled, or a failure of ours: give back what we hold, blame no letter
+            self.stop()
+            self.stop()
+            with contextlib.suppress(StoreError):
+                await self.finish()
+            raise
         finally:
             for duty in duties:
                 duty.cancel()

@@ -130,7 +130,7 @@ def _page(ledger: Ledger, plan: Plan, limit: int) -> tuple[list[Row], bool]:
 
 def _in_plan(ledger: Ledger, plan: Plan) -> Iterator[Row]:
     """Yield the letters still to act on; those that the verb is not for are no part of a plan."""
-    wanted, now = queries.parse(plan.query), ledger.now_us
+    wanted, now = queries.parse(plan.query), plan.created_us  # a plan is frozen: its spans too
     for seq in sorted(seq for seq in ledger.shelf.rows if seq > plan.cursor):
         row = ledger.shelf.rows[seq]
         fits = row.letter.status is VERBS[plan.verb] and row.letter.token <= plan.cutoff

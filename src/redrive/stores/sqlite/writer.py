@@ -117,6 +117,16 @@ class Writer:
         return apsw.SQLITE_OK
 
     def _work(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._closing = True
+            self._refuse_the_rest()
+        with contextlib.suppress(apsw.Error):  # a last checkpoint is a courtesy to the next opener
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._connection.close()
+
+    def _serve(self) -> None:
         while True:
             operations = self._gather()
             if operations:
@@ -124,10 +134,18 @@ class Writer:
                 _answer(operations)
                 self._afterwards()
             if self._closing and self._waiting.empty():  # the wish to close may have come along with operations
-                break
-        with contextlib.suppress(apsw.Error):  # a last checkpoint is a courtesy to the next opener
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        self._connection.close()
+                return
+
+    def _refuse_the_rest(self) -> None:
+        """Answer what came in too late, or what is left if this thread dies: nobody may wait for ever."""
+        left = list(self._urgent)
+        with contextlib.suppress(Empty):
+            while True:
+                operation = self._waiting.get_nowait()
+                left += [] if operation is None else [operation]
+        for operation in left:
+            operation.error = StoreClosed(_closed(self._file.path))
+        _answer(left)
 
     def _gather(self) -> list[Operation]:
         """Wait for an operation, then take all that wait, signs of life first."""
@@ -203,7 +221,8 @@ class Writer:
 
 def _is_local(problem: Exception) -> bool:
     """Whether one operation is to blame, not the file or the disk."""
-    return not isinstance(problem, apsw.Error) or isinstance(problem, apsw.ConstraintError)
+    own = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError)
+    return not isinstance(problem, apsw.Error) or isinstance(problem, own)
 
 
 def _answer(operations: list[Operation]) -> None:
