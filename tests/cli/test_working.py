@@ -120,6 +120,24 @@ async def test_processes_that_die_are_started_again_until_they_end_well(tmp_path
     assert "ended with code 9" in capfd.readouterr().err
 
 
+async def test_a_process_that_has_just_ended_does_not_keep_the_word_from_the_others():
+    class Process:
+        def __init__(self, *, ended):
+            self.ended, self.heard = ended, []
+
+        def send_signal(self, number):
+            if self.ended:
+                raise ProcessLookupError
+            self.heard.append(number)
+
+    supervisor = Supervisor([], until_idle=False)
+    processes = [Process(ended=True), Process(ended=False), Process(ended=True)]
+    supervisor._running.update(processes)
+    supervisor.stop()
+
+    assert [process.heard for process in processes] == [[], [signal.SIGTERM], []]
+
+
 STUBBORN = textwrap.dedent("""
     import os, signal, sys
     heard = []
