@@ -213,3 +213,12 @@ async def test_two_plans_over_the_same_letters_act_on_each_letter_once(store):
     assert await carry_out(store, "plan-2") == ids("cd")
     assert await carry_out(store) == []
     assert names(await claim(store)) == [*"abcd"]
+
+
+async def test_a_plan_judges_spans_as_of_its_start_however_long_it_takes(store, clock):
+    await dead(store, "old")
+    clock.advance(7_200)
+    await dead(store, "young")
+    await store.start_plan(plan("failed:>1h"))
+    clock.advance(7_200)
+    assert await carry_out(store) == ids(["old"])

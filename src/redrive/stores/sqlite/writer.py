@@ -80,6 +80,7 @@ class Writer:
         self._urgent: deque[Operation] = deque()
         self._closing = False
         self._pid = os.getpid()
+        self._under_way: list[Operation] = []
         self._wal_pages = 0
         self._seen_version = 0
         self._connection = self._connect()
@@ -130,15 +131,17 @@ class Writer:
         while True:
             operations = self._gather()
             if operations:
+                self._under_way = operations
                 self._commit_all(operations)
                 _answer(operations)
+                self._under_way = []
                 self._afterwards()
             if self._closing and self._waiting.empty():  # the wish to close may have come along with operations
                 return
 
     def _refuse_the_rest(self) -> None:
         """Answer what came in too late, or what is left if this thread dies: nobody may wait for ever."""
-        left = list(self._urgent)
+        left = [*self._under_way, *self._urgent]
         with contextlib.suppress(Empty):
             while True:
                 operation = self._waiting.get_nowait()
