@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
 from redrive.errors import StoreError
-from redrive.stores.contract import WorkerBeat
+from redrive.stores.contract import WorkerBeat, orphans
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -185,7 +185,8 @@ class Worker:
     async def _beat(self) -> None:
         """Show that this worker lives, and keep its claims."""
         held = list(self._processor.held.values())
-        beat = WorkerBeat(name=self.name, kinds=self._kinds, in_flight=len(held))
+        queues = tuple(self._lines.by_kind[kind].lane.name for kind in self._kinds)
+        beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, in_flight=len(held))
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
 
     async def _look_after(self) -> None:
@@ -198,17 +199,12 @@ class Worker:
         await self._tell_orphans()
 
     async def _tell_orphans(self) -> None:
-        """Tell once of each kind that waits and that no live worker handles."""
-        handled = {kind for worker in await self._store.workers() if worker.alive for kind in worker.kinds}
-        orphans = {
-            (tally.queue, tally.kind): tally.count
-            for tally in await self._store.tallies()
-            if tally.status == "pending" and tally.count and tally.kind not in handled
-        }
-        for (queue, kind), count in orphans.items():
+        """Tell once of each kind that waits in a queue from which no live worker takes it."""
+        found = orphans(await self._store.tallies(), await self._store.workers())
+        for (queue, kind), count in found.items():
             if (queue, kind) not in self._orphans:
                 self._announce(Orphaned(queue=queue, kind=kind, count=count))
-        self._orphans = set(orphans)
+        self._orphans = set(found)
 
     async def _glance(self) -> None:
         await self._dependencies.look()
