@@ -101,6 +101,11 @@ class Lines:
                 line.lane.running += 1
                 yield line, line.ready.popleft()
 
+    def shrink(self) -> None:
+        """Claim no farther ahead than at the beginning."""
+        for line in self.all:
+            line.size = line.concurrency
+
     @property
     def running(self) -> int:
         """How many letters run."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Claim, Exchanged, Store, Want
 
 RELEASED = Interrupted("released")
+_PATIENCE = 2.0  # seconds for which a suspect may keep this process from claiming, while others still run
+_LATER = Interrupted("waits to run alone", wait=30.0)
 _REMEMBERED = 10_000  # batches
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
@@ -66,6 +68,7 @@ class Processor:
         self._firsts: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not yet told, by kind
         self._suspect: Claim | None = None  # to run alone: its last worker died
+        self._suspected_at = 0.0
         self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
         self._away = False
@@ -151,9 +154,10 @@ class Processor:
         suspects = [claim for claim in claims if claim.losses and self._endangers(claim)]
         self._careful = bool(suspects) if claims else self._careful
         if suspects:
-            self._suspect = suspects[0]
+            self._suspect, self._suspected_at = suspects[0], self._clock.monotonic()
             self._release(claim for claim in claims if claim is not suspects[0])
             self._release_ready(RELEASED)
+            self._lines.shrink()  # where there is one suspect there are more: hold few letters beside the next
             return
         for claim in claims:
             line = self._lines.by_kind[claim.letter.kind]
@@ -205,6 +209,9 @@ class Processor:
     def _start_suspect(self, claim: Claim) -> None:
         """Run a letter whose last worker died with nothing beside it, so that a death convicts only it."""
         if self._lines.running or self._outcomes or len(self.held) > 1:
+            if self._clock.monotonic() - self._suspected_at > _PATIENCE:
+                self._suspect = None
+                self._release([claim], _LATER)
             return
         line = self._lines.by_kind[claim.letter.kind]
         line.running += 1
