@@ -210,12 +210,13 @@ class Redrive:
 
     async def run(
         self, *, until_idle: bool = False, queues: Sequence[str] = (), signals: bool = True, watchdog: bool = False
-    ) -> None:
+    ) -> bool:
         """
-        Work on letters until stopped; with *until_idle*, until nothing is left to do.
+        Work on letters until stopped; with *until_idle*, until nothing is left to do (True, then).
 
         SIGTERM and SIGINT finish what runs and end; a second one stops now and gives the
         attempts back. *watchdog* ends the process if its event loop is blocked for long.
+        Raise WorkerExhausted once too many threads hang in handlers that ran out of time.
         """
         await self.open()
         worker = self.parts(queues).worker
@@ -225,7 +226,7 @@ class Redrive:
         if guard:
             guard.start()
         try:
-            await worker.run(until_idle=until_idle)
+            return await worker.run(until_idle=until_idle)
         finally:
             self._running = None
             if guard:

@@ -10,7 +10,7 @@ from tests.engine.starting import PATIENCE, soon
 
 from redrive import Redrive, RetryPolicy, Status
 from redrive.core.facts import Rescued
-from redrive.errors import SettingsError
+from redrive.errors import SettingsError, WorkerExhausted
 from redrive.stores.contract import Want
 from redrive.stores.memory import MemoryStore
 from redrive.wiring import open_store
@@ -85,7 +85,8 @@ async def test_a_worker_with_too_many_hanging_threads_ends_to_be_recycled():
 
     await app.enqueue_many([app.draft("order.created", {}) for _ in range(12)])
     try:
-        await soon(app.run(signals=False))  # ends by itself
+        with pytest.raises(WorkerExhausted, match="too many of its threads hang"):
+            await soon(app.run(until_idle=True, signals=False))
     finally:
         release.set()
     books = (await app.desk.stats()).books

@@ -13,7 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
-from redrive.errors import StoreError
+from redrive.errors import StoreError, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 _GLANCE = 1.0  # seconds between two looks at breakers
 _FULL_SWEEP = 200
+_EXHAUSTED = (
+    "the worker has ended: too many of its threads hang in handlers that ran out of time; "
+    "start it anew, and bound what these handlers wait for"
+)
 _LAST_WORDS = 1.0  # seconds, beyond the drain, in which a store that is away may come back for the last outcomes
 
 
@@ -63,8 +67,12 @@ class Worker:
 
     # ------------------------------------------------------------------ running and stopping
 
-    async def run(self, *, until_idle: bool = False) -> None:
-        """Work until stopped; with *until_idle* also end when nothing is left to do."""
+    async def run(self, *, until_idle: bool = False) -> bool:
+        """
+        Work until stopped; with *until_idle* also end, with True, when nothing is left to do.
+
+        Raise WorkerExhausted, with everything settled or given back, once too many threads hang.
+        """
         await self._beat()
         self._announce(WorkerStarted(worker=self.name, kinds=self._kinds))
         duties = [asyncio.ensure_future(duty) for duty in self._duties()]
@@ -83,10 +91,11 @@ class Worker:
             for duty in duties:
                 duty.cancel()
             await asyncio.gather(*duties, return_exceptions=True)
-        why = "stopped" if self._stopped.is_set() else "nothing left to do"
-        self._announce(WorkerStopped(worker=self.name, why=why))
+        idle = not self._stopped.is_set()
+        self._announce(WorkerStopped(worker=self.name, why="nothing left to do" if idle else "stopped"))
         if self._broken is not None:
             raise self._broken
+        return idle
 
     def stop(self) -> None:
         """Claim no more, finish what runs, end. A second call stops now and gives the attempts back."""
@@ -124,6 +133,7 @@ class Worker:
             self._processor.wake.clear()
             rest = await self._processor.tick()
             if any(engine.exhausted for engine in self._engines.values()):
+                self._broken = self._broken or WorkerExhausted(_EXHAUSTED)
                 self.stop()
             elif rest:
                 if until_idle and await self._is_idle():
