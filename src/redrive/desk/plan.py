@@ -9,7 +9,6 @@ runs the same plan again and goes on where it stopped. Knows no terminal.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -77,12 +76,11 @@ async def start(
     """
     _check_limit(verb, limit)
     plan = Plan(
-        id=str(uuid.uuid4()),
         verb=verb,
         query=_eligible(verb, query_text).text,
         by=by,
         reason=reason,
-        cutoff=0,  # the store puts its own
+        cutoff=0,  # the store puts its own, and a name
         limit=limit,
         generation=generation,
     )

@@ -277,7 +277,7 @@ class Store(Protocol):
         """
 
     async def start_plan(self, plan: Plan) -> Plan:
-        """Keep *plan*; its cut-off becomes this moment: letters that move later are not part of it."""
+        """Keep *plan*, named if it has no id; its cut-off is this moment: letters that move later are not in it."""
 
     async def step(self, plan_id: str, *, limit: int) -> Step:
         """Act on the next *limit* letters of a plan; cursor, acts and audit entry are one transaction."""

@@ -213,9 +213,10 @@ _CARRIED_OUT_BY: dict[str, Callable[[Turn, Sequence[Row], Act], None]] = {
 
 def start_plan(turn: Turn, plan: Plan) -> Plan:
     """Keep *plan*; its cut-off is now."""
-    kept = msgspec.structs.replace(plan, cutoff=turn.newest_token, created_us=turn.now_us, cursor=0)
+    token, now_us = turn.next_token(), turn.now_us
+    kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
     _keep_plan(turn, kept)
-    turn.audit(plan.by, f"plan {plan.verb}", f"{plan.id} {plan.query}", 0, plan.reason)
+    turn.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
 
