@@ -77,7 +77,7 @@ def migrate(connection: apsw.Connection, path: str) -> int:
     if apsw.SQLITE_VERSION_NUMBER < OLDEST_SAFE:
         raise StoreError(_too_old())
     newest = migrations()[-1][0]
-    with _immediately(connection):
+    with immediately(connection):
         found = schema_version(connection)
         _refuse_strangers(connection, path, found, newest)
         for number, script in migrations():
@@ -106,7 +106,7 @@ def _refuse_strangers(connection: apsw.Connection, path: str, found: int, newest
         raise StoreDamaged(message)
 
 
-class _immediately:  # noqa: N801 - reads as a statement: with _immediately(connection)
+class immediately:  # noqa: N801 - reads as a statement: with immediately(connection)
     """A write transaction that is rolled back on any error."""
 
     def __init__(self, connection: apsw.Connection) -> None:

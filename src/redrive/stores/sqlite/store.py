@@ -24,7 +24,7 @@ from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import acting, claiming, finding, putting, settling, sharing
-from redrive.stores.sqlite.file import File, explain_error, migrate
+from redrive.stores.sqlite.file import File, explain_error, immediately, migrate
 from redrive.stores.sqlite.turn import BOOT_SHIFT
 from redrive.stores.sqlite.writer import Writer
 
@@ -306,7 +306,7 @@ def _boot_number(connection: apsw.Connection) -> int:
     A file that comes back from another host finds this boot with an old number, and gives it a new one.
     """
     boot_id = _boot_id()
-    with connection:
+    with immediately(connection):
         newest = connection.execute("SELECT number, boot_id FROM boots ORDER BY number DESC LIMIT 1").fetchone()
         if newest is not None and newest[1] == boot_id:
             return int(newest[0])
