@@ -1,0 +1,420 @@
+"""
+The PostgreSQL store's face: the contract, one call thick over the server.
+
+Owns the numbers of calls: a call that was asked again because its answer was lost is told by
+its number, and answered as the first time. Every rule of what a call does lives in the modules
+named after it (putting, claiming, settling, acting, sharing, finding) and in `migrations`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from redrive.core.letter import Letter
+from redrive.core.plan import Plan, Step
+from redrive.errors import RedriveError
+from redrive.failpoints import hit
+from redrive.stores.bell import Bell
+from redrive.stores.contract import Backlog, Claim, Exchanged, Features
+from redrive.stores.postgres import acting, finding, putting, rows, schema, sharing
+from redrive.stores.postgres.claiming import Taker
+from redrive.stores.postgres.listening import Wire
+from redrive.stores.postgres.server import Server
+from redrive.stores.postgres.settling import NOTHING, asked_of
+from redrive.stores.postgres.texts import escape
+from redrive.stores.postgres.turn import Now, Turn, new_call
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.letter import Draft
+    from redrive.core.moves import Move
+    from redrive.core.plan import AuditEntry
+    from redrive.core.query import Query
+    from redrive.stores.clock import StoreClock
+    from redrive.stores.contract import (
+        Group,
+        Page,
+        QueueSpec,
+        QueueState,
+        Receipt,
+        Retention,
+        Tally,
+        Want,
+        WorkerBeat,
+    )
+    from redrive.stores.postgres.claiming import Asking
+
+T = TypeVar("T")
+
+FOLD_AFTER = 500  # calls that counted something, of this process, until the counts are folded
+FOLDED = 20_000  # changes folded at once
+
+
+class PostgresStore:
+    """Letters in one schema of a PostgreSQL database; any number of processes and hosts may use it."""
+
+    features = Features(durable=True, shared=True, hosts=True, search=False)
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "redrive",
+        pooled: bool = False,
+        listen: bool = True,
+        clock: StoreClock | None = None,
+    ) -> None:
+        """*clock* is for tests: without one the server's own clock is the only one."""
+        self.schema = schema
+        self._clock = clock
+        self._sql = _statements(schema)
+        self._server = Server(dsn, pooled=pooled)
+        self._bell = Bell()
+        self._wire = Wire(self._server, self._sql["notify"], self._bell.ring, listen=listen)
+        self._taker = Taker(hints=clock is None)
+        self._unanswered: dict[str, int] = {}  # by worker: a call whose answer was never heard
+        self._counted = 0
+        self._folding: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def open(self) -> None:
+        """Connect, make the schema if there is none, begin to listen."""
+        if not self._server.closed:
+            return
+        await self._server.open()
+        try:
+            await self._server.ask(lambda connection, _: schema.ensure(connection, self.schema))
+        except BaseException:
+            await self._server.close()
+            raise
+        self._wire.open()
+
+    async def close(self) -> None:
+        """Let go of everything; what was accepted is the server's already."""
+        if self._folding is not None:
+            await asyncio.gather(self._folding, return_exceptions=True)
+        await self._wire.close()
+        await self._server.close()
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date; workers of the one before go on meanwhile."""
+        if self._server.closed:
+            await self._server.open()
+        await self._server.ask(lambda connection, _: schema.migrate(connection, self.schema))
+
+    def _now(self) -> Now:
+        return Now() if self._clock is None else Now(self._clock.wall_us(), self._clock.lease_ms() * 1_000)
+
+    # ------------------------------------------------------------------ ways to ask
+
+    async def _fetch(self, connection: Any, name: str, *arguments: Any) -> list[Any]:
+        """Run one statement as one transaction; behind a pooler that must be said."""
+        if not self._server.pooled:
+            return list(await connection.fetch(self._sql[name], *arguments))
+        async with connection.transaction():
+            return list(await connection.fetch(self._sql[name], *arguments))
+
+    async def _read(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """Run *function* in one snapshot."""
+
+        async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await function(Turn(connection, self._sql, self._now()), *arguments)
+
+        return await self._server.ask(work)
+
+    async def _write(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """Run *function* in one transaction that may safely be run twice."""
+
+        async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
+            async with connection.transaction():
+                return await function(Turn(connection, self._sql, self._now()), *arguments)
+
+        return await self._server.ask(work)
+
+    async def _once(self, answer: Any, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """Run *function* in one transaction, once: its *answer*, of that type, is kept for whoever lost it."""
+        call = new_call()
+
+        async def work(connection: Any, again: bool) -> T:  # noqa: FBT001 - every work is called like this
+            async with connection.transaction():
+                turn = Turn(connection, self._sql, self._now())
+                await turn.rows("lock_call", call)
+                kept = await turn.value("answered", call) if again else None
+                if kept is not None:
+                    return msgspec.msgpack.decode(kept, type=answer)  # type: ignore[no-any-return]
+                result = await function(turn, *arguments)
+                await turn.rows("answer", call, msgspec.msgpack.encode(result))
+                return result
+
+        return await self._server.ask(work)
+
+    def _note_counts(self) -> None:
+        """Fold the counts now and then, beside everything else."""
+        self._counted += 1
+        if self._counted >= FOLD_AFTER and (self._folding is None or self._folding.done()):
+            self._counted = 0
+            self._folding = asyncio.create_task(self._fold())
+
+    async def _fold(self) -> None:
+        try:
+            while await self._server.ask(self._fold_some) == FOLDED:
+                pass
+        except RedriveError:
+            pass  # the next one folds more
+
+    async def _fold_some(self, connection: Any, _again: bool) -> int:  # noqa: FBT001 - every work is called like this
+        return int((await self._fetch(connection, "fold", FOLDED))[0][0])
+
+    # ------------------------------------------------------------------ letters in, work
+
+    async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep *drafts*, all or none; durable once it returns."""
+        hit("put.before")
+        call, columns = new_call(), putting.columns_of(drafts) if drafts else []
+
+        async def work(connection: Any, again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+            try:
+                return await self._fetch(connection, "put", call, again, *columns, self._now().wall)
+            except asyncpg.PostgresError as error:
+                raise putting.refusal(error) or error from error
+
+        duplicates = await self._server.ask(work) if drafts else await self._server.ask(_nothing)
+        hit("put.after")
+        self._note_counts()
+        self._wire.tell()
+        return putting.receipts_of(drafts, duplicates)
+
+    async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
+        """Claim due letters."""
+        return (await self.exchange((), wants, lease=lease, worker=worker)).claims
+
+    async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
+        """Carry out each move whose claim still holds."""
+        hit("settle.before")
+        exchanged = await self._exchange(new_call(), settlements, (), 0.0, "", again=False)
+        hit("settle.after")
+        return exchanged.accepted
+
+    async def exchange(
+        self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
+    ) -> Exchanged:
+        """Settle and claim in one transaction."""
+        hit("exchange.before")
+        before = self._unanswered.pop(worker, None)
+        call = before or new_call()
+        try:
+            exchanged = await self._exchange(call, settlements, wants, lease, worker, again=before is not None)
+        except BaseException:
+            self._unanswered[worker] = call  # it may have been done: the next one asks for what it claimed
+            raise
+        hit("exchange.after")
+        return exchanged
+
+    async def _exchange(
+        self,
+        call: int,
+        settlements: Sequence[tuple[Claim, Move]],
+        wants: Sequence[Want],
+        lease: float,
+        worker: str,
+        *,
+        again: bool,
+    ) -> Exchanged:
+        asked = asked_of(settlements) if settlements else NOTHING
+        asking = self._taker.ask(wants)
+        settled = (asked.keyed, asked.refs, asked.tokens, asked.moves)
+        claimed = (asking.wants, lease, escape(worker), asking.turns, asking.again)
+
+        async def work(connection: Any, retried: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+            now = self._now()
+            return await self._fetch(
+                connection, "exchange", call, again or retried, *settled, *claimed, now.wall, now.lease
+            )
+
+        found = await self._server.ask(work)
+        if settlements or found:
+            self._note_counts()
+        return self._exchanged(asking, found, worker, asked.accepted, settlements)
+
+    def _exchanged(
+        self,
+        asking: Asking,
+        found: list[Any],
+        worker: str,
+        accepted: Callable[..., tuple[bool, ...]],
+        settlements: Sequence[tuple[Claim, Move]],
+    ) -> Exchanged:
+        refused = [-row[0] for row in found if row[0] < 0]
+        claims = rows.claims_of(found[len(refused) :], worker)
+        self._taker.took(asking, claims)
+        return Exchanged(accepted(settlements, refused) if settlements else (), claims)
+
+    async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
+        """Record a sign of life and renew *claims*, ahead of everything that waits."""
+        hit("extend.before")
+        held = sorted((claim.ref, claim.letter.token) for claim in claims)
+        refs, tokens = [ref for ref, _ in held], [token for _, token in held]
+        kinds, name = rows.encode(beat.kinds), escape(beat.name)
+
+        async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+            now = self._now()
+            told = (name, kinds, beat.in_flight, refs, tokens, True, now.wall, now.lease, lease)
+            return await self._fetch(connection, "extend", *told)
+
+        renewed = {tuple(row) for row in await self._server.ask(work, urgent=True)}
+        hit("extend.after")
+        return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
+
+    async def expired(self, limit: int) -> list[Claim]:
+        """Return claims whose lease ended."""
+        return await self._read(_expired, limit)
+
+    async def backlog(self, wants: Sequence[Want]) -> Backlog:
+        """Return what is left of these queues and kinds."""
+        pairs = {(escape(want.queue), escape(kind)) for want in wants for kind in want.kinds}
+        columns = [queue for queue, _ in pairs], [kind for _, kind in pairs]
+        return await self._write(_backlog, *columns)
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
+        """Return early when letters may have become due through somebody's put or act."""
+        return await self._bell.wait(timeout)
+
+    # ------------------------------------------------------------------ shared state
+
+    async def declare(self, specs: Sequence[QueueSpec]) -> None:
+        """Make the queues' settings known to everybody."""
+        await self._write(sharing.declare, specs)
+
+    async def queues(self) -> list[QueueState]:
+        """Return every queue that was declared or has letters."""
+        return await self._read(sharing.queues)
+
+    async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
+        """Pause or resume *queue*."""
+        await self._once(None, sharing.pause, queue, paused, by, reason)
+        self._wire.tell()
+
+    async def workers(self) -> list[WorkerBeat]:
+        """Return the workers seen lately."""
+        return await self._read(sharing.workers)
+
+    async def breakers(self) -> dict[str, Breaker]:
+        """Return every breaker."""
+        return await self._read(sharing.breakers)
+
+    async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
+        """Add outcomes to a breaker."""
+        return await self._write(sharing.report, name, rules, successes, failures)
+
+    async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
+        """Return how many trial letters a breaker lets through."""
+        return await self._write(sharing.probe, name, rules, limit)
+
+    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+        """Draw on a queue's retry budget."""
+        return await self._write(sharing.spend, queue, firsts, retries)
+
+    async def handled(self, handler: str, key: str) -> bool:
+        """Note that *handler* handled *key*."""
+        return await self._once(bool, sharing.handled, handler, key)
+
+    # ------------------------------------------------------------------ the operator's side
+
+    async def get(self, letter_id: str) -> Letter | None:
+        """Return the letter, or None."""
+        return await self._read(finding.get, letter_id)
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page, newest first."""
+        return await self._read(finding.find, query, cursor, limit)
+
+    async def count(self, query: Query, *, at_most: int = 10_000) -> int:
+        """Count matching letters, but not beyond *at_most*."""
+        return await self._read(finding.count, query, at_most)
+
+    async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
+        """Group the failed letters that match."""
+        return await self._read(finding.groups, query, limit)
+
+    async def tallies(self) -> list[Tally]:
+        """Return the maintained counts."""
+        return await self._read(finding.tallies)
+
+    async def oldest_failed(self) -> Letter | None:
+        """Return the dead letter that has waited longest."""
+        return await self._read(finding.oldest_failed)
+
+    async def act(
+        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+    ) -> list[Letter]:
+        """Act on these letters, all or none."""
+        letters = await self._once(list[Letter], acting.act, verb, letter_ids, by, reason, generation)
+        self._wire.tell()
+        return letters
+
+    async def start_plan(self, plan: Plan) -> Plan:
+        """Keep *plan*; its cut-off is now."""
+        return await self._once(Plan, acting.start_plan, plan)
+
+    async def step(self, plan_id: str, *, limit: int) -> Step:
+        """Act on the next page of a plan."""
+        hit("step.before")
+        done = await self._once(Step, acting.step, plan_id, limit)
+        hit("step.after")
+        self._note_counts()
+        self._wire.tell()
+        return done
+
+    async def plan(self, plan_id: str) -> Plan:
+        """Return a plan."""
+        return await self._read(acting.read_plan, plan_id)
+
+    async def edit(
+        self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
+    ) -> Letter:
+        """Replace a payload, compare-and-set on its version."""
+        return await self._once(Letter, acting.edit, letter_id, (payload, content_type), version, by, reason)
+
+    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        """Return the newest audit entries."""
+        return await self._read(sharing.audit, limit)
+
+    async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
+        """Remove some letters past their retention."""
+        removed = await self._write(acting.retain, retention, limit)
+        self._note_counts()
+        return removed
+
+
+def _statements(name: str) -> dict[str, str]:
+    """Return every named statement, and the two pieces that others are built of."""
+    quoted = schema.quoted(name)
+    letter = rows.LETTER.replace("{schema}", quoted).strip()
+    made = {key: text.replace("{letter}", letter) for key, text in schema.statements(name).items()}
+    return {**made, "letter": letter, "schema": quoted}
+
+
+async def _nothing(_connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+    return []
+
+
+async def _backlog(turn: Turn, queues: list[str], kinds: list[str]) -> Backlog:
+    await turn.rows("place_arrivals", queues)
+    due = await turn.value("next_due", queues, kinds, turn.now.wall)
+    in_flight = await turn.value("in_flight", queues, kinds)
+    return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
+
+
+async def _expired(turn: Turn, limit: int) -> list[Claim]:
+    found = await turn.rows("expired", turn.now.lease, limit)
+    now_us = await turn.now_us() if found else 0
+    letters = [(row[0], rows.letter_of(row)) for row in found]
+    return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]
