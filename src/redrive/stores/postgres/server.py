@@ -163,5 +163,7 @@ def explain(error: BaseException) -> StoreError:
         return StoreUnavailable(f"cannot connect to PostgreSQL: {error}; check the URL's user, password and database")
     if state in ("42P01", "42883", "3F000", "42501"):
         return StoreUnavailable(f"cannot use PostgreSQL: {error}; run `redrive migrate`, or grant this user its rights")
+    if state and not may_pass(error):
+        return StoreError(f"PostgreSQL refused what redrive asked ({state}: {error}); nothing was written")
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     return StoreUnavailable(f"cannot reach PostgreSQL, or it gave no answer ({what}); try again later")

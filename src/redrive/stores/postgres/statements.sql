@@ -61,7 +61,7 @@ SELECT pg_notify($1, $2)
 
 -- name: declare
 INSERT INTO {schema}.outbox_queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at)
-VALUES ($1, $2, $3, $4, $5, greatest(1, coalesce($4, 0)), coalesce({schema}.outbox_at($6), clock_timestamp()))
+VALUES ($1, $2, $3, $4::double precision, $5, greatest(1, coalesce($4::double precision, 0)), coalesce({schema}.outbox_at($6), clock_timestamp()))
 ON CONFLICT (name) DO UPDATE SET ordered = excluded.ordered, max_size = excluded.max_size, rate = excluded.rate,
     max_in_flight = excluded.max_in_flight
 

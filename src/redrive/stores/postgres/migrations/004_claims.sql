@@ -81,9 +81,11 @@ BEGIN
                    CASE WHEN u.since IS NULL THEN '-infinity'
                         ELSE least({schema}.outbox_at(u.since), p_now - interval '2 seconds') END AS since
               FROM unnest(p_sinces) WITH ORDINALITY AS u (since, n)) AS l
-     WHERE EXISTS (SELECT 1 FROM {schema}.outbox AS o
-                    WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = l.kind
-                      AND o.priority = l.priority AND o.due_at >= l.since AND o.due_at <= p_now);
+     CROSS JOIN LATERAL (  -- LIMIT keeps the planner from reading a whole line to see whether it is empty
+           SELECT 1 FROM {schema}.outbox AS o
+            WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = l.kind
+              AND o.priority = l.priority AND o.due_at >= l.since AND o.due_at <= p_now
+            ORDER BY o.due_at, o.seq LIMIT 1) AS one;
     IF v_kinds IS NULL THEN
         RETURN;
     END IF;
