@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.core.turns import TURNS
-from redrive.stores.postgres.texts import escape
+from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +44,8 @@ class Taker:
         whole = not self._hints or began >= self._whole_at
         asked = [
             {
-                "queue": escape(want.queue),
-                "kinds": [escape(kind) for kind in want.kinds],
+                "queue": name(want.queue),
+                "kinds": [name(kind) for kind in want.kinds],
                 "most": want.limit,
                 "generation": want.generation,
                 "sinces": [None if whole else since for since in self._sinces(want)],
@@ -67,10 +67,13 @@ class Taker:
             self._whole_at = now + max(_EVERY, dear)
             self._short_at = now + dear if now - asking.began > _DEAR else 0.0
         self._turn = (self._turn + len(claims)) % len(TURNS)
-        claims.sort(key=_order)
-        for claim in claims:
-            letter = claim.letter
-            self._newest[letter.queue, letter.kind, letter.priority] = letter.due_us
+        if asking.again and not asking.whole:
+            claims.sort(key=_order)
+        if self._hints:
+            self._newest.update(
+                ((letter.queue, letter.kind, letter.priority), letter.due_us)
+                for letter in (claim.letter for claim in claims)
+            )
 
 
 class Asking(msgspec.Struct, frozen=True):

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.core.letter import Priority, Status
 from redrive.core.query import Query, Term
-from redrive.stores.postgres.texts import escape
+from redrive.stores.postgres.texts import escape, name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_BEGINNING = 60  # characters of a beginning that are compared by the server
 _LAST_CHARACTER = "\U0010ffff"
 _TEXT = {
     "queue": "queue", "kind": "event_type", "error": "last_error", "error_type": "error_type", "key": "key",
@@ -141,7 +142,7 @@ def _not_among(term: Term) -> Clause | None:
     column = _TEXT.get(term.field)
     if term.op != "eq" or column is None:
         return None
-    return Clause(f"({column} IS NULL OR {column} <> ALL (?::text[]))", ([escape(str(value)) for value in term.values],))
+    return Clause(f"({column} IS NULL OR {column} <> ALL (?::text[]))", ([name(str(value)) for value in term.values],))
 
 
 def _ids(term: Term) -> Clause | None:
@@ -158,7 +159,7 @@ def _text(term: Term) -> Clause | None:
     column = _TEXT[term.field]
     match term.op:
         case "eq":
-            return Clause(f"{column} = ANY (?::text[])", ([escape(str(value)) for value in term.values],))
+            return Clause(f"{column} = ANY (?::text[])", ([name(str(value)) for value in term.values],))
         case "glob" | "prefix":
             return _prefix(column, term, exact=False)
         case "contains":
@@ -168,11 +169,12 @@ def _text(term: Term) -> Clause | None:
 
 def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
     """Everything that starts with one of the values, up to their first `*`."""
-    starts = [escape(str(value).split("*")[0]) for value in term.values]
+    whole = [escape(str(value).split("*")[0]) for value in term.values]
+    starts = [start[:_BEGINNING] for start in whole]  # as much as is kept of a long name
     if not all(starts):
         return None
     ranges = " OR ".join(f"({column} >= ? AND {column} < ?)" for _ in starts)
-    return Clause(f"({ranges})", tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)), exact)
+    return Clause(f"({ranges})", tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)), exact and starts == whole)
 
 
 def _search(column: str, term: Term) -> Clause | None:

@@ -17,7 +17,7 @@ from redrive.stores.contract import Group, Page, Tally
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.compiling import compile_query, few, needs_now
 from redrive.stores.postgres.putting import canonical
-from redrive.stores.postgres.texts import escape, unescape
+from redrive.stores.postgres.texts import name, unescape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -143,7 +143,7 @@ async def groups(turn: Turn, query: Query, limit: int) -> list[Group]:
         kinds[fingerprint].add(kind)
         categories[fingerprint].add(category)
     biggest = sorted(sums, key=lambda fingerprint: (-sums[fingerprint], fingerprint))[:limit]
-    return await _named(turn, [(name, sums[name], kinds[name], categories[name]) for name in biggest])
+    return await _named(turn, [(each, sums[each], kinds[each], categories[each]) for each in biggest])
 
 
 def _by_tally(counts: list[Tally], query: Query) -> Iterator[Counted]:
@@ -170,13 +170,13 @@ async def _by_scan(turn: Turn, query: Query) -> list[Counted]:
 
 
 async def _named(turn: Turn, counted: list[tuple[str, int, set[str], set[str]]]) -> list[Group]:
-    found = {unescape(row[0]): row[1:] for row in await turn.rows("groups", [escape(name) for name, *_ in counted])}
+    found = {unescape(row[0]): row[1:] for row in await turn.rows("groups", [name(fingerprint) for fingerprint, *_ in counted])}
     groups = []
-    for name, n, kinds, categories in counted:
-        error_type, title, first, last = found.get(name, ("", "", 0, 0))
+    for fingerprint, n, kinds, categories in counted:
+        error_type, title, first, last = found.get(fingerprint, ("", "", 0, 0))
         groups.append(
             Group(
-                fingerprint=name, error_type=unescape(error_type), title=unescape(title), count=n,
+                fingerprint=fingerprint, error_type=unescape(error_type), title=unescape(title), count=n,
                 kinds=tuple(sorted(kinds)), categories=tuple(sorted(categories)), first_seen_us=first, last_seen_us=last,
             )  # fmt: skip
         )

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import msgspec
 
-from redrive.core.letter import Status
+from redrive.core.letter import JSON, Priority, Status
 from redrive.core.moves import Move
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores.contract import Receipt
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.settling import move_of
-from redrive.stores.postgres.texts import escape, is_odd, unescape
+from redrive.stores.postgres.texts import SHORT, is_odd, is_odd_name, name, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,27 +29,55 @@ if TYPE_CHECKING:
 _LATEST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 
 
+_TEXTS = ("queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant")
+
+
 def columns_of(drafts: Sequence[Draft]) -> list[Any]:
-    """Return the arguments of `outbox_put` that say what is put: one list per column."""
-    plain = [_values(draft) for draft in drafts]
-    return [*map(list, zip(*plain, strict=True)), _rich(drafts)]
+    """
+    Return the arguments of `outbox_put` that say what is put: one list per column.
+
+    A column in which nobody says anything is an empty list; the server then takes the default.
+    """
+    texts = {field: [getattr(draft, field) for draft in drafts] for field in _TEXTS}
+    odds = _escape_odd(texts)
+    queues, kinds, *others = texts.values()
+    types, *named = others
+    keys, idempotency_keys, policies, origins, handlers, tenants = map(_said, named)
+    return [
+        [draft.id for draft in drafts],
+        queues,
+        kinds,
+        [draft.payload for draft in drafts],
+        _said(types, JSON),
+        keys,
+        idempotency_keys,
+        _said([int(draft.priority) for draft in drafts], Priority.MEDIUM),
+        _said([min(round(draft.delay * 1e6), _LATEST_US >> 2) for draft in drafts], 0),
+        _said([None if draft.due_us is None else min(draft.due_us, _LATEST_US) for draft in drafts]),
+        policies,
+        _said([draft.generation for draft in drafts]),
+        origins,
+        handlers,
+        tenants,
+        _said([rows.extras_of(draft) for draft in drafts]),
+        odds,
+        _rich(drafts),
+    ]
 
 
-def _values(draft: Draft) -> tuple[Any, ...]:
-    texts = (
-        draft.queue, draft.kind, draft.content_type, draft.key, draft.idempotency_key, draft.policy, draft.origin,
-        draft.handler, draft.tenant,
-    )  # fmt: skip
-    odd = is_odd("".join(filter(None, texts)))
-    queue, kind, content_type, key, idempotency_key, policy, origin, handler, tenant = (
-        map(escape, texts) if odd else texts
-    )
-    due = None if draft.due_us is None else min(draft.due_us, _LATEST_US)
-    return (
-        draft.id, queue, kind, draft.payload, content_type, key, idempotency_key, int(draft.priority),
-        min(round(draft.delay * 1e6), _LATEST_US >> 2), due, policy, draft.generation, origin, handler, tenant,
-        rows.extras_of(draft), odd,
-    )  # fmt: skip
+def _said(column: list[Any], default: Any = None) -> list[Any]:
+    return [] if column.count(default) == len(column) else column
+
+
+def _escape_odd(texts: dict[str, list[Any]]) -> list[bool]:
+    """Escape what must be, in place; return which drafts have such text, or nothing if none has."""
+    said = [list(filter(None, column)) for column in texts.values()]
+    if not any(is_odd("".join(column)) or max(map(len, column), default=0) > SHORT for column in said):
+        return []
+    odds = [any(map(is_odd_name, filter(None, row))) for row in zip(*texts.values(), strict=True)]
+    for column in texts.values():
+        column[:] = map(name, column)
+    return odds
 
 
 def _rich(drafts: Sequence[Draft]) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from redrive.core.letter import Status, Try
-from redrive.stores.postgres.texts import escape, is_odd
+from redrive.stores.postgres.texts import escape, is_odd, is_odd_name, name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Claim
 
 SEARCHED = 500  # characters of an error's text in titles and attempt logs
-_ref = lambda claim: claim.ref  # noqa: E731 - a sort key
+Settlement = tuple["Claim", "Move"]
+_ALL: tuple[bool, ...] = ()
 
 
 class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,49 +54,57 @@ class Asked(NamedTuple):
     tokens: list[int]
     moves: str | None
     keyed: bool  # whether some may stand in a lane
-    first: tuple[bool, ...]  # of two settlements of one claim only the first can hold
+    first: tuple[bool, ...]  # of two settlements of one claim only the first can hold; empty if there are no two
 
-    def accepted(self, settlements: Sequence[tuple[Claim, Move]], refused: Collection[int]) -> tuple[bool, ...]:
+    def accepted(self, settlements: Sequence[Settlement], refused: Collection[int]) -> tuple[bool, ...]:
         """Return what became of each settlement."""
         if not refused and all(self.first):
             return (True,) * len(settlements)
-        return tuple(
-            first and claim.ref not in refused for (claim, _), first in zip(settlements, self.first, strict=True)
-        )
+        first = self.first or (True,) * len(settlements)
+        return tuple(is_first and claim.ref not in refused for (claim, _), is_first in zip(settlements, first, strict=True))
 
 
 NOTHING = Asked([], [], None, keyed=False, first=())
 
 
-def asked_of(settlements: Sequence[tuple[Claim, Move]]) -> Asked:
+def asked_of(settlements: Sequence[Settlement]) -> Asked:
     """Return *settlements* as arguments; in order of place, so that two callers lock rows alike."""
     if not settlements:
         return NOTHING
-    unique = {(claim.ref, claim.letter.token): (claim, move) for claim, move in reversed(settlements)}
-    kept = {id(move) for _, move in unique.values()} if len(unique) < len(settlements) else None
-    first = (True,) * len(settlements) if kept is None else _firsts(settlements)
-    delivered = sorted((claim for claim, move in unique.values() if move.to is Status.DELIVERED), key=_ref)
-    others = sorted(
-        ((claim, move) for claim, move in unique.values() if move.to is not Status.DELIVERED), key=lambda pair: pair[0].ref
+    held = sorted([(claim.ref, claim.letter.token) for claim, move in settlements if move.to is Status.DELIVERED])
+    if len(held) == len(settlements) and len(dict(held)) == len(held):  # what nearly always happens
+        refs, tokens = map(list, zip(*held, strict=True))
+        return Asked(refs, tokens, None, _keyed(settlements), _ALL)
+    return _asked_with_care(settlements)
+
+
+def _asked_with_care(settlements: Sequence[Settlement]) -> Asked:
+    first = _firsts(settlements)
+    unique = sorted(
+        (pair for pair, is_first in zip(settlements, first, strict=True) if is_first), key=lambda pair: pair[0].ref
     )
+    delivered = [claim for claim, move in unique if move.to is Status.DELIVERED]
+    others = [(claim, move) for claim, move in unique if move.to is not Status.DELIVERED]
     moves = [move_of(claim.ref, claim.letter.token, move) for claim, move in others]
     return Asked(
         [claim.ref for claim in delivered],
         [claim.letter.token for claim in delivered],
         msgspec.json.encode(moves).decode() if moves else None,
-        any(claim.letter.key is not None for claim, _ in settlements),
+        _keyed(settlements),
         first,
     )
 
 
-def _firsts(settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
-    seen: set[tuple[int, int]] = set()
-    first = []
+def _keyed(settlements: Sequence[Settlement]) -> bool:
+    return any(claim.letter.key is not None for claim, _ in settlements)
+
+
+def _firsts(settlements: Sequence[Settlement]) -> tuple[bool, ...]:
+    """Of all settlements of one letter say which may hold: the first of the newest claim."""
+    newest: dict[int, int] = {}
     for claim, _ in settlements:
-        name = claim.ref, claim.letter.token
-        first.append(name not in seen)
-        seen.add(name)
-    return tuple(first)
+        newest[claim.ref] = max(claim.letter.token, newest.get(claim.ref, 0))
+    return tuple(newest.get(claim.ref) == claim.letter.token and bool(newest.pop(claim.ref)) for claim, _ in settlements)
 
 
 def move_of(ref: int, token: int, move: Move) -> MoveRow:
@@ -107,16 +116,16 @@ def move_of(ref: int, token: int, move: Move) -> MoveRow:
     }  # fmt: skip
     if failure is None:
         return MoveRow(**plain, odd=is_odd(move.why))  # type: ignore[arg-type]
-    told = (move.why, failure.category, failure.error_type, failure.message, failure.fingerprint, move.policy,
-            failure.release or "", failure.rule, failure.template)  # fmt: skip
+    told = (move.why, failure.message, move.policy, failure.release or "", failure.rule)
+    odd = any(map(is_odd, told)) or is_odd_name(failure.error_type) or is_odd_name(failure.fingerprint)
     return MoveRow(
         **plain,  # type: ignore[arg-type]
         failed=True,
-        odd=any(map(is_odd, told)),
+        odd=odd,
         category=str(failure.category),
-        error_type=escape(failure.error_type),
+        error_type=name(failure.error_type),
         error=escape(failure.message),
-        fingerprint=escape(failure.fingerprint),
+        fingerprint=name(failure.fingerprint),
         title=escape(failure.template or failure.message[:SEARCHED]),
         policy=escape(move.policy),
         release=escape(failure.release),
@@ -131,7 +140,7 @@ def _line(move: Move) -> Try:
         attempt=0,
         at=0.0,
         why=escape(move.why),
-        error_type=escape(failure.error_type),
+        error_type=name(failure.error_type),
         error=escape(failure.message[:SEARCHED]),
         category=str(failure.category),
         rule=escape(failure.rule),

@@ -16,7 +16,7 @@ from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
 from redrive.stores.postgres.rows import encode
-from redrive.stores.postgres.texts import escape, unescape
+from redrive.stores.postgres.texts import escape, name, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +29,11 @@ T = TypeVar("T")
 async def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
     """Make the queues' settings known; lines letters up when a queue begins to keep order."""
     for spec in sorted(specs, key=lambda spec: spec.name):
-        name = escape(spec.name)
-        before = bool(await turn.value("is_ordered", name))
-        await turn.rows("declare", name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, turn.now.wall)
+        queue = name(spec.name)
+        before = bool(await turn.value("is_ordered", queue))
+        await turn.rows("declare", queue, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, turn.now.wall)
         if before != spec.ordered:
-            await turn.rows("order", name, spec.ordered)
+            await turn.rows("order", queue, spec.ordered)
 
 
 async def queues(turn: Turn) -> list[QueueState]:
@@ -57,7 +57,7 @@ def _state(row: Any) -> QueueState:
 async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
     """Pause or resume, with an audit entry."""
     told = (escape(by), escape(reason)) if paused else ("", "")
-    await turn.rows("pause", escape(queue), paused, *told)
+    await turn.rows("pause", name(queue), paused, *told)
     await turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
 
@@ -96,32 +96,32 @@ async def breakers(turn: Turn) -> dict[str, Breaker]:
     return {name: look(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
-async def _read(turn: Turn, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+async def _read(turn: Turn, room: str, named: str, decoder: msgspec.json.Decoder[T]) -> T | None:
     """Read what is kept, and let nobody else change it meanwhile."""
-    await turn.rows("lock_state", room, escape(name))
-    value = await turn.value("read_state", room, escape(name))
+    await turn.rows("lock_state", room, name(named))
+    value = await turn.value("read_state", room, name(named))
     return None if value is None else decoder.decode(value)
 
 
-async def _write(turn: Turn, room: str, name: str, value: object) -> None:
-    await turn.rows("write_state", room, escape(name), encode(value))
+async def _write(turn: Turn, room: str, named: str, value: object) -> None:
+    await turn.rows("write_state", room, name(named), encode(value))
 
 
-async def report(turn: Turn, name: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
+async def report(turn: Turn, breaker: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
     """Add outcomes to a breaker and return it."""
-    kept, now = await _read(turn, "breaker", name, _watched), await turn.now_us() / 1e6
-    before = Breaker(name, since=now) if kept is None else kept.breaker
+    kept, now = await _read(turn, "breaker", breaker, _watched), await turn.now_us() / 1e6
+    before = Breaker(breaker, since=now) if kept is None else kept.breaker
     after = record(before, rules, successes, failures, now)
-    await _write(turn, "breaker", name, Watched(after, rules))
+    await _write(turn, "breaker", breaker, Watched(after, rules))
     return after
 
 
-async def probe(turn: Turn, name: str, rules: BreakerRules, limit: int) -> int:
+async def probe(turn: Turn, breaker: str, rules: BreakerRules, limit: int) -> int:
     """Return how many trial letters a breaker lets through."""
-    kept, now = await _read(turn, "breaker", name, _watched), await turn.now_us() / 1e6
-    before = Breaker(name, since=now) if kept is None else kept.breaker
+    kept, now = await _read(turn, "breaker", breaker, _watched), await turn.now_us() / 1e6
+    before = Breaker(breaker, since=now) if kept is None else kept.breaker
     after, allowed = take_probes(before, rules, limit, now)
-    await _write(turn, "breaker", name, Watched(after, rules))
+    await _write(turn, "breaker", breaker, Watched(after, rules))
     return allowed
 
 
@@ -135,7 +135,7 @@ async def spend(turn: Turn, queue: str, firsts: int, retries: int) -> float:
 
 async def handled(turn: Turn, handler: str, key: str) -> bool:
     """Note that *handler* handled *key*; False if that was noted before."""
-    return await turn.value("handled", escape(handler), escape(key), turn.now.wall) is not None
+    return await turn.value("handled", name(handler), name(key), turn.now.wall) is not None
 
 
 async def audit(turn: Turn, limit: int) -> list[AuditEntry]:

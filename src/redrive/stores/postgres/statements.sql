@@ -182,5 +182,11 @@ INSERT INTO {schema}.outbox_calls (call, answer) VALUES ($1, $2)
 -- name: answered
 SELECT answer FROM {schema}.outbox_calls WHERE call = $1
 
+-- name: keep_names
+INSERT INTO {schema}.outbox_names SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
+
+-- name: names
+SELECT digest, name FROM {schema}.outbox_names
+
 -- name: lock_call
 SELECT pg_advisory_xact_lock($1)

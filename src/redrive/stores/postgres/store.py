@@ -25,7 +25,7 @@ from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
 from redrive.stores.postgres.settling import NOTHING, asked_of
-from redrive.stores.postgres.texts import escape
+from redrive.stores.postgres.texts import WHOLE, UnknownName, name
 from redrive.stores.postgres.turn import Now, Turn, new_call
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
         Want,
         WorkerBeat,
     )
-    from redrive.stores.postgres.claiming import Asking
 
 T = TypeVar("T")
 
@@ -79,6 +78,7 @@ class PostgresStore:
         self._wire = Wire(self._server, self._sql["notify"], self._bell.ring, listen=listen)
         self._taker = Taker(hints=clock is None)
         self._unanswered: dict[str, int] = {}  # by worker: a call whose answer was never heard
+        self._kept_names: set[str] = set()  # long names that this schema has
         self._counted = 0
         self._folding: asyncio.Task[None] | None = None
 
@@ -114,12 +114,37 @@ class PostgresStore:
 
     # ------------------------------------------------------------------ ways to ask
 
-    async def _fetch(self, connection: Any, name: str, *arguments: Any) -> list[Any]:
+    async def _ask(self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False) -> T:
+        """Ask the server; long names are kept before, and looked up when one is met for the first time."""
+        await self._keep_names()
+        try:
+            result = await self._server.ask(work, urgent=urgent)
+        except UnknownName:
+            await self._learn_names()
+            result = await self._server.ask(work, urgent=urgent)
+        await self._keep_names()
+        return result
+
+    async def _keep_names(self) -> None:
+        fresh = WHOLE.keys() - self._kept_names if WHOLE else None
+        if fresh:
+            kept = list(fresh)
+            await self._server.ask(
+                lambda connection, _: self._fetch(connection, "keep_names", kept, [WHOLE[each] for each in kept])
+            )
+            self._kept_names.update(kept)
+
+    async def _learn_names(self) -> None:
+        found = await self._server.ask(lambda connection, _: self._fetch(connection, "names"))
+        WHOLE.update((row[0], row[1]) for row in found)
+        self._kept_names.update(row[0] for row in found)
+
+    async def _fetch(self, connection: Any, statement: str, *arguments: Any) -> list[Any]:
         """Run one statement as one transaction; behind a pooler that must be said."""
         if not self._server.pooled:
-            return list(await connection.fetch(self._sql[name], *arguments))
+            return list(await connection.fetch(self._sql[statement], *arguments))
         async with connection.transaction():
-            return list(await connection.fetch(self._sql[name], *arguments))
+            return list(await connection.fetch(self._sql[statement], *arguments))
 
     async def _read(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Run *function* in one snapshot."""
@@ -128,7 +153,7 @@ class PostgresStore:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 return await function(Turn(connection, self._sql, self._now()), *arguments)
 
-        return await self._server.ask(work)
+        return await self._ask(work)
 
     async def _write(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Run *function* in one transaction that may safely be run twice."""
@@ -137,7 +162,7 @@ class PostgresStore:
             async with connection.transaction():
                 return await function(Turn(connection, self._sql, self._now()), *arguments)
 
-        return await self._server.ask(work)
+        return await self._ask(work)
 
     async def _once(self, answer: Any, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Run *function* in one transaction, once: its *answer*, of that type, is kept for whoever lost it."""
@@ -154,7 +179,7 @@ class PostgresStore:
                 await turn.rows("answer", call, msgspec.msgpack.encode(result))
                 return result
 
-        return await self._server.ask(work)
+        return await self._ask(work)
 
     def _note_counts(self) -> None:
         """Fold the counts now and then, beside everything else."""
@@ -165,7 +190,7 @@ class PostgresStore:
 
     async def _fold(self) -> None:
         try:
-            while await self._server.ask(self._fold_some) == FOLDED:
+            while await self._ask(self._fold_some) == FOLDED:
                 pass
         except RedriveError:
             pass  # the next one folds more
@@ -186,7 +211,7 @@ class PostgresStore:
             except asyncpg.PostgresError as error:
                 raise putting.refusal(error) or error from error
 
-        duplicates = await self._server.ask(work) if drafts else await self._server.ask(_nothing)
+        duplicates = await self._ask(work) if drafts else await self._ask(_nothing)
         hit("put.after")
         self._note_counts()
         self._wire.tell()
@@ -231,7 +256,7 @@ class PostgresStore:
         asked = asked_of(settlements) if settlements else NOTHING
         asking = self._taker.ask(wants)
         settled = (asked.keyed, asked.refs, asked.tokens, asked.moves)
-        claimed = (asking.wants, lease, escape(worker), asking.turns, asking.again)
+        claimed = (asking.wants, lease, name(worker), asking.turns, asking.again)
 
         async def work(connection: Any, retried: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             now = self._now()
@@ -239,37 +264,34 @@ class PostgresStore:
                 connection, "exchange", call, again or retried, *settled, *claimed, now.wall, now.lease
             )
 
-        found = await self._server.ask(work)
+        found = await self._ask(work)
         if settlements or found:
             self._note_counts()
-        return self._exchanged(asking, found, worker, asked.accepted, settlements)
-
-    def _exchanged(
-        self,
-        asking: Asking,
-        found: list[Any],
-        worker: str,
-        accepted: Callable[..., tuple[bool, ...]],
-        settlements: Sequence[tuple[Claim, Move]],
-    ) -> Exchanged:
         refused = [-row[0] for row in found if row[0] < 0]
-        claims = rows.claims_of(found[len(refused) :], worker)
+        claims = await self._claims(found[len(refused) :], worker)
         self._taker.took(asking, claims)
-        return Exchanged(accepted(settlements, refused) if settlements else (), claims)
+        return Exchanged(asked.accepted(settlements, refused), claims)
+
+    async def _claims(self, found: list[Any], worker: str) -> list[Claim]:
+        try:
+            return rows.claims_of(found, worker)
+        except UnknownName:
+            await self._learn_names()
+            return rows.claims_of(found, worker)
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
         hit("extend.before")
         held = sorted((claim.ref, claim.letter.token) for claim in claims)
         refs, tokens = [ref for ref, _ in held], [token for _, token in held]
-        kinds, name = rows.encode(beat.kinds), escape(beat.name)
+        kinds, worker = rows.encode(beat.kinds), name(beat.name)
 
         async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             now = self._now()
-            told = (name, kinds, beat.in_flight, refs, tokens, True, now.wall, now.lease, lease)
+            told = (worker, kinds, beat.in_flight, refs, tokens, True, now.wall, now.lease, lease)
             return await self._fetch(connection, "extend", *told)
 
-        renewed = {tuple(row) for row in await self._server.ask(work, urgent=True)}
+        renewed = {tuple(row) for row in await self._ask(work, urgent=True)}
         hit("extend.after")
         return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
 
@@ -279,7 +301,7 @@ class PostgresStore:
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
-        pairs = {(escape(want.queue), escape(kind)) for want in wants for kind in want.kinds}
+        pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
         columns = [queue for queue, _ in pairs], [kind for _, kind in pairs]
         return await self._write(_backlog, *columns)
 
@@ -394,11 +416,11 @@ class PostgresStore:
         return removed
 
 
-def _statements(name: str) -> dict[str, str]:
+def _statements(schema_name: str) -> dict[str, str]:
     """Return every named statement, and the two pieces that others are built of."""
-    quoted = schema.quoted(name)
+    quoted = schema.quoted(schema_name)
     letter = rows.LETTER.replace("{schema}", quoted).strip()
-    made = {key: text.replace("{letter}", letter) for key, text in schema.statements(name).items()}
+    made = {key: text.replace("{letter}", letter) for key, text in schema.statements(schema_name).items()}
     return {**made, "letter": letter, "schema": quoted}
 
 

@@ -93,15 +93,21 @@ CREATE TABLE {schema}.outbox_tallies (
     queue text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL, status text COLLATE "C" NOT NULL,
     category text COLLATE "C" NOT NULL DEFAULT '', policy text COLLATE "C" NOT NULL DEFAULT '',
     error_type text COLLATE "C" NOT NULL DEFAULT '', fingerprint text COLLATE "C" NOT NULL DEFAULT '',
-    n bigint NOT NULL,
-    PRIMARY KEY (queue, kind, status, category, policy, error_type, fingerprint)
+    n bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 500);
+CREATE UNIQUE INDEX outbox_tallies_traits ON {schema}.outbox_tallies (md5(  -- seven names may be too long for an index
+    queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy || E'\x1f' || error_type
+    || E'\x1f' || fingerprint));
 CREATE TABLE {schema}.outbox_deltas (
     queue text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL, status text COLLATE "C" NOT NULL,
     category text COLLATE "C" NOT NULL DEFAULT '', policy text COLLATE "C" NOT NULL DEFAULT '',
     error_type text COLLATE "C" NOT NULL DEFAULT '', fingerprint text COLLATE "C" NOT NULL DEFAULT '',
     n bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+CREATE TABLE {schema}.outbox_names (      -- names too long for an index, by their digest
+    digest text COLLATE "C" PRIMARY KEY, name text NOT NULL
+);
 
 CREATE TABLE {schema}.outbox_groups (
     fingerprint text COLLATE "C" PRIMARY KEY, error_type text NOT NULL, title text NOT NULL,

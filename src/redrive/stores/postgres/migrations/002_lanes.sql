@@ -34,8 +34,8 @@ BEGIN
         INSERT INTO {schema}.outbox_tallies AS t
         SELECT queue, kind, status, category, policy, error_type, fingerprint, sum(n) FROM gone
          GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum(n) <> 0
-        ON CONFLICT (queue, kind, status, category, policy, error_type, fingerprint)
-        DO UPDATE SET n = t.n + excluded.n)
+        ON CONFLICT (md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
+                         || E'\x1f' || error_type || E'\x1f' || fingerprint)) DO UPDATE SET n = t.n + excluded.n)
     SELECT count(*) INTO v_folded FROM gone;
     RETURN v_folded;
 END $$;

@@ -41,9 +41,11 @@ BEGIN
         INSERT INTO {schema}.outbox (
             token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue,
             event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
-        SELECT v_token, p_call, coalesce({schema}.outbox_at(d.due), v_now + d.delay * interval '1 microsecond'),
-               v_now, v_now, v_now, d.generation, (d.lane > 0)::integer, d.priority, d.lane, d.odd, d.id, d.queue,
-               d.kind, d.key, d.idempotency_key, d.origin, d.handler, d.tenant, d.policy, d.content_type, d.payload,
+        SELECT v_token, p_call, coalesce({schema}.outbox_at(d.due), v_now + coalesce(d.delay, 0) * interval '1 microsecond'),
+               v_now, v_now, v_now, d.generation, (d.lane > 0)::integer, coalesce(d.priority, 1), d.lane,
+               coalesce(d.odd, false), d.id, d.queue,
+               d.kind, d.key, d.idempotency_key, d.origin, d.handler, d.tenant, d.policy,
+               coalesce(d.content_type, 'application/json'), d.payload,
                d.extras, 'enqueued'
           FROM (SELECT u.*, CASE WHEN v_ordered IS NOT NULL AND u.key IS NOT NULL AND u.queue = ANY (v_ordered)
                                       AND (v_dead IS NULL OR u.n <> ALL (v_dead)) THEN 3 ELSE 0 END AS lane
