@@ -62,10 +62,12 @@ QUESTIONS = {
     "ls by queue": "status:failed queue:default",
     "ls by error type": "status:failed error_type:KeyError",
     "ls by category": "status:failed category:network",
-    "ls by group": "status:failed group:" + format(7, "016x"),
-    "ls by error text": "status:failed error:~upstream-399",
+    "ls by group, the biggest": "status:failed group:" + format(0, "016x"),
+    "ls by group, a small one": "status:failed group:" + format(7, "016x"),
+    "ls by error text, half of all": "status:failed error:~upstream-0",
+    "ls by error text, few": "status:failed error:~upstream-399",
 }
-_CONTENTS = 1  # raised when what is built changes
+_CONTENTS = 2  # raised when what is built changes
 _PAGE = 5_000
 _FLAT = 8.0  # MB; a leak of 32 bytes a letter does not fit
 
@@ -141,7 +143,7 @@ def _draft(i: int, failure: Failure | None = None) -> Draft:
 
 
 def _dead(i: int) -> Draft:
-    group = i % GROUPS
+    group = i // 2 % GROUPS if i % 2 else 0  # as in an outage: half of them have one cause
     error = ERRORS[group % len(ERRORS)]
     failure = Failure(
         error_type=error,

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 TEXT = "text/plain; charset=utf-8"
+_LOOK_AGAIN = 0.002  # seconds, while somebody else opens the store
 
 
 class Redrive:
@@ -66,10 +70,11 @@ class Redrive:
         self._queues: dict[str, QueueSpec] = {}
         self._concurrency: dict[str, int] = {}
         self._breakers: dict[str, BreakerRules] = {}
-        self._opening = asyncio.Lock()
-        self._is_open = False
-        self._worker: Worker | None = None
-        self._sync: Sync | None = None
+        self._url = None if store else self.settings.url
+        self._opening = threading.Lock()
+        self._opened_by = 0  # the process: what was opened before a fork is not for the child
+        self._running: tuple[asyncio.AbstractEventLoop, Worker] | None = None
+        self._sync = Sync(self)
 
     # ------------------------------------------------------------------ declaring
 
@@ -181,7 +186,7 @@ class Redrive:
 
     async def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep all of *drafts* or none, in one transaction."""
-        if not self._is_open:
+        if self._opened_by != os.getpid():
             await self.open()
         receipts = await self.store.put(drafts)
         if self.hub.wants_routine:
@@ -213,23 +218,26 @@ class Redrive:
         attempts back. *watchdog* ends the process if its event loop is blocked for long.
         """
         await self.open()
-        self._worker = self.parts(queues).worker
+        worker = self.parts(queues).worker
+        self._running = asyncio.get_running_loop(), worker
         guard = Watchdog(self.settings.watchdog_seconds) if watchdog and self.settings.watchdog_seconds else None
         undo = self._catch_signals() if signals else []
         if guard:
             guard.start()
         try:
-            await self._worker.run(until_idle=until_idle)
+            await worker.run(until_idle=until_idle)
         finally:
+            self._running = None
             if guard:
                 guard.stop()
             for number in undo:
                 asyncio.get_running_loop().remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Let the running worker finish what runs and end; call again to stop it now."""
-        if self._worker is not None:
-            self._worker.stop()
+        """Let the running worker finish what runs and end; call again to stop it now. Any thread may call it."""
+        if self._running is not None:
+            loop, worker = self._running
+            loop.call_soon_threadsafe(worker.stop)
 
     def parts(self, queues: Sequence[str] = ()) -> Parts:
         """Put a worker together without running it: `redrive.testing` drives it by hand."""
@@ -248,8 +256,8 @@ class Redrive:
         )
 
     def _catch_signals(self) -> list[signal.Signals]:
-        if sys.platform == "win32":
-            return []
+        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+            return []  # only the main thread hears signals
         caught = [signal.SIGTERM, signal.SIGINT]
         for number in caught:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
@@ -259,28 +267,37 @@ class Redrive:
 
     async def open(self) -> None:
         """Open the store and make the declared queues known; done by itself at first use."""
-        async with self._opening:
-            if not self._is_open:
-                await self.store.open()
-                if self._queues:
-                    await self.store.declare(tuple(self._queues.values()))
-                self.hub.listen(log_facts, routine=logs_routine())
-                self._is_open = True
+        while not self._opening.acquire(blocking=False):  # noqa: ASYNC110 - others may open it on loops of their own
+            await asyncio.sleep(_LOOK_AGAIN)
+        try:
+            if self._opened_by != os.getpid():
+                await self._open()
+        finally:
+            self._opening.release()
+
+    async def _open(self) -> None:
+        if self._opened_by and self._url:  # forked: the parent's store is left alone, not even closed
+            self._parents, self.store = self.store, open_store(self._url)
+        await self.store.open()
+        if self._queues:
+            await self.store.declare(tuple(self._queues.values()))
+        self.hub.listen(log_facts, routine=logs_routine())
+        self._opened_by = os.getpid()
 
     async def close(self) -> None:
         """Close the store; what was accepted stays."""
-        self._is_open = False
+        self._opened_by = 0
         await self.store.close()
 
     @contextlib.contextmanager
     def using(self, store: Store, clock: Clock) -> Iterator[None]:
         """Keep letters in *store* and go by *clock* meanwhile: what `redrive.testing` needs."""
-        before = self.store, self.clock, self._is_open
-        self.store, self.clock, self._is_open = store, clock, False
+        before = self.store, self.clock, self._opened_by
+        self.store, self.clock, self._opened_by = store, clock, 0
         try:
             yield
         finally:
-            self.store, self.clock, self._is_open = before
+            self.store, self.clock, self._opened_by = before
 
     async def __aenter__(self) -> Self:
         """Open it."""
@@ -296,14 +313,30 @@ class Redrive:
     @property
     def desk(self) -> Desk:
         """What an operator can do: list, group, explain, replay, archive, edit."""
-        return Desk(self.store, by=self.settings.by or "app", announce=self.hub)
+        return Desk(cast("Store", _OpenFirst(self)), by=self.settings.by or "app", announce=self.hub)
 
     @property
     def sync(self) -> Sync:
         """The same application for code that cannot await: `app.sync.enqueue(…)`, `app.sync.desk.ls(…)`."""
-        if self._sync is None:
-            self._sync = Sync(self)
         return self._sync
+
+
+class _OpenFirst:
+    """An application's store for an operator, who may be the first to come: opens it, then asks it."""
+
+    def __init__(self, app: Redrive) -> None:
+        self._app = app
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._app.store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*given: Any, **named: Any) -> Any:
+            await self._app.open()
+            return await getattr(self._app.store, name)(*given, **named)  # a fork has a store of its own by now
+
+        return call
 
 
 def encode(payload: Any, kind: str) -> tuple[str, bytes]:

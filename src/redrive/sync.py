@@ -1,7 +1,7 @@
 """
 The application for code that cannot await.
 
-Owns one event loop in one thread, and hands every call over to it; nothing is written
+Owns an event loop in a thread of its own, and hands every call over to it; nothing is written
 twice. Knows no verb: whatever the application can await, this can call.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from typing import Any
 
@@ -20,9 +21,9 @@ class Sync:
     Attributes that are objects of redrive, such as `desk`, come wrapped in the same way.
     """
 
-    def __init__(self, target: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(self, target: Any, home: _Home | None = None) -> None:
         self._target = target
-        self._loop = loop or _loop_in_a_thread()
+        self._home = home or _Home()
 
     def __getattr__(self, name: str) -> Any:
         """Return the target's attribute, callable without await."""
@@ -30,14 +31,25 @@ class Sync:
         if inspect.iscoroutinefunction(found):
             return lambda *given, **named: self._call(found(*given, **named))
         if type(found).__module__.startswith("redrive.desk"):
-            return Sync(found, self._loop)
+            return Sync(found, self._home)
         return found
 
     def _call(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._home.loop()).result()
 
 
-def _loop_in_a_thread() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="redrive-sync", daemon=True).start()
-    return loop
+class _Home:
+    """One event loop in one thread, from the first call on; threads do not survive a fork, so a child gets its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made_by = 0
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of this process."""
+        with self._lock:
+            if self._made_by != os.getpid():
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="redrive-sync", daemon=True).start()
+                self._made_by = os.getpid()
+            return self._loop

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torture
 
 RUNS, CUTS, SEED = 20, 1_000, 7_000
+REPLAY = 'python -c "from tests.torture import powercut; print(powercut.cut_run({}, {}))"'
 
 
 def test_no_power_cut_loses_what_was_acknowledged(tmp_path: Path):
@@ -38,9 +39,9 @@ def test_no_power_cut_loses_what_was_acknowledged(tmp_path: Path):
         assert [nursery.wait(pid, 600) for pid in pids] == [0] * processes
     reports = [report for path in results for report in json.loads(path.read_text())]
     bad = [report for report in reports if report["problems"]]
-    assert not bad, f"replay: python -m tests.torture powercuts --seed {bad[0]['seed']} --cycles {CUTS}\n{bad[0]}"
+    assert not bad, f"replay: {REPLAY.format(bad[0]['seed'], CUTS)}\n{bad[0]}"
     assert sum(report["cuts"] for report in reports) == RUNS * CUTS
-    assert sum(report["answers"] for report in reports) > 20 * RUNS * CUTS
+    assert sum(report["answers"] for report in reports) > 10 * RUNS * CUTS
     assert sum(report["reopened"] for report in reports) > RUNS
 
 

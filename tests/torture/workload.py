@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,11 @@ class Watched(SqliteStore):
             self.log.write(*lines)
 
 
-def build(folder: str | Path, *, lease: float = 1.0, sweep: float = 0.1, **settings: Any) -> tuple[Redrive, Log]:
+def build(
+    folder: str | Path, *, lease: float = 1.0, sweep: float = 0.1, history: Path | None = None, **settings: Any
+) -> tuple[Redrive, Log]:
     """Return an application on the file of *folder* whose handlers write the history."""
-    log = Log(Path(folder) / "history")
+    log = Log(history or Path(folder) / "history")
     store = Watched(Path(folder) / "redrive.db", log)
     app = Redrive(store=store, lease_seconds=lease, sweep_seconds=sweep, poll_seconds=0.1, **settings)
 
@@ -133,31 +136,46 @@ def work(
     armed: str = "",
     produce: int = 0,
     hanging: int = 0,
+    napping: int = 0,
     until_idle: bool = False,
     mutant: str = "",
     **settings: Any,
 ) -> None:
-    """Put *produce* letters while working, and *hanging* ones before; with *until_idle* end when nothing is left."""
+    """
+    Put *produce* letters while working; with *until_idle* end when nothing is left.
+
+    Before that, put *hanging* letters, which do not end until a worker died of them, and *napping*
+    ones, which take longer than a moment.
+    """
     failpoints.ACTIVE.update(failpoints.parse(armed))
     mutants.apply(mutant)
     writer.CHECKPOINT_PAGES = 40  # so that checkpoints are under fire too
     quiet()
-    asyncio.run(_work(folder, random.Random(seed), produce, hanging, until_idle=until_idle, **settings))
+    asyncio.run(_work(folder, random.Random(seed), produce, (hanging, napping), until_idle=until_idle, **settings))
 
 
 async def _work(
-    folder: str, rng: random.Random, produce: int, hanging: int, *, until_idle: bool, **settings: Any
+    folder: str, rng: random.Random, produce: int, first: tuple[int, int], *, until_idle: bool, **settings: Any
 ) -> None:
     app, log = build(folder, **settings)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _tell)
     await app.open()
-    if hanging:
-        await app.enqueue_many([app.draft("hang", {}) for _ in range(hanging)])
+    if any(first):
+        hanging = [app.draft("hang", {}) for _ in range(first[0])]
+        napping = [app.draft("slow", {}, metadata={"seconds": 0.3}) for _ in range(first[1])]
+        await app.enqueue_many(hanging + napping)
     producing = asyncio.ensure_future(_produce(app, log, rng, produce))
     if until_idle and produce:
         await producing
     await app.run(until_idle=until_idle)
     producing.cancel()
     await app.close()
+
+
+def _tell() -> None:
+    """Say what this worker waits for."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
 
 
 async def _produce(app: Redrive, log: Log, rng: random.Random, letters: int) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LIFELINE = "REDRIVE_LIFELINE"  # the file descriptor that ends with the supervisor
+SLOT = "REDRIVE_SLOT"  # which of the processes it is, from 0; a restarted one has its predecessor's
 _FIRST_REST = 0.5
 _LONGEST_REST = 30.0
 _STEADY = 60.0  # seconds; a worker that lived so long starts its rests anew
@@ -68,7 +69,7 @@ class Supervisor:
         rest = self._first_rest
         while True:
             began = asyncio.get_running_loop().time()
-            code = await self._once()
+            code = await self._once(slot)
             if self._stopping.is_set() or (self._until_idle and code == 0):
                 return code
             lived = asyncio.get_running_loop().time() - began
@@ -78,12 +79,12 @@ class Supervisor:
                 return code
             rest = min(2 * rest, _LONGEST_REST)
 
-    async def _once(self) -> int:
+    async def _once(self, slot: int) -> int:
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
             pass_fds=(self._lifeline,),
-            env={**os.environ, LIFELINE: str(self._lifeline)},
+            env={**os.environ, LIFELINE: str(self._lifeline), SLOT: str(slot)},
             process_group=0,  # a terminal's Ctrl-C reaches only the supervisor, so workers hear it once
         )
         self._running.add(process)
@@ -100,6 +101,11 @@ class Supervisor:
         except TimeoutError:
             return False
         return True
+
+
+def slot() -> int:
+    """Return which of the supervised processes this one is, from 0; 0 for one that nobody supervises."""
+    return int(os.environ.pop(SLOT, "0"))
 
 
 def hold_lifeline() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,8 @@ from redrive.cli.session import Globals, settings_of
 from redrive.errors import HandlerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redrive.app import Redrive
     from redrive.settings import Settings
 
@@ -93,17 +96,34 @@ def _hand_down(ctx: typer.Context) -> None:
 def _run(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> None:
     import asyncio
 
-    from redrive.cli.supervisor import hold_lifeline
+    from redrive.cli.supervisor import hold_lifeline, slot
 
     hold_lifeline()
-    asyncio.run(_work(loaded, until_idle=until_idle, queues=queues))
+    asyncio.run(_work(loaded, slot(), until_idle=until_idle, queues=queues))
 
 
-async def _work(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> None:
+async def _work(loaded: Redrive, slot: int, *, until_idle: bool, queues: tuple[str, ...]) -> None:
     try:
-        await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
+        await loaded.open()  # before anybody can ask how the store is
+        with _metrics(loaded, slot):
+            await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
     finally:
         await loaded.close()
+
+
+@contextmanager
+def _metrics(loaded: Redrive, slot: int) -> Iterator[None]:
+    """Serve metrics meanwhile if that is set; each of several processes has a port of its own, one after the other."""
+    if loaded.settings.metrics_port is None:
+        yield
+        return
+    from redrive.signals.prometheus import serve
+
+    page = serve(loaded, loaded.settings.metrics_host, loaded.settings.metrics_port + slot)
+    try:
+        yield
+    finally:
+        page.close()
 
 
 def _supervised(name: str, count: int, *, until_idle: bool, queues: list[str]) -> int:

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+# gc=False: these structs hold plain data and never refer back to themselves, and there are many of them.
+
 JSON = "application/json"
 BYTES = "application/octet-stream"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +49,7 @@ class Category(StrEnum):
     PERMANENT = "permanent"
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What went wrong in one attempt, as data: sanitised, cut, and with the rule that judged it."""
 
     error_type: str
@@ -62,7 +64,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     release: str | None = None  # the version of the code that failed
 
 
-class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Try(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One line of the attempt log of the current cycle."""
 
     attempt: int
@@ -77,7 +79,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str = ""
 
 
-class FailureCycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FailureCycle(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One run from pending to failed, kept when a replay starts the next. Its JSON only ever grows."""
 
     attempts: int
@@ -98,7 +100,7 @@ class FailureCycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     plan: str = ""
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=False):
+class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
     """
     One piece of work that must not be lost.
 
@@ -173,7 +175,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=False):
         return None if self.failed_us is None else instant(self.failed_us)
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A letter to be put: what the sender says; the store adds the rest."""
 
     id: str

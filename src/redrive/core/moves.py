@@ -25,7 +25,7 @@ MOVES: dict[tuple[Status, Status], str] = {
 }
 
 
-class Move(msgspec.Struct, frozen=True):
+class Move(msgspec.Struct, frozen=True, gc=False):
     """Where a letter goes and why. Waits are spans; the store adds its own clock."""
 
     to: Status

@@ -14,7 +14,7 @@ from redrive.core.facts import ClaimLost, Delivered, Died, Released, Rescued, Re
 from redrive.core.letter import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from redrive.core.facts import Fact
     from redrive.core.moves import Move
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 Settlement = tuple["Claim", "Move"]
 
 
-def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool]) -> Iterator[Fact]:
-    """Yield what is to be told of these settlements."""
-    yield from _delivered(claim for (claim, move), yes in zip(settlements, accepted, strict=True)
-                          if yes and move.to is Status.DELIVERED)  # fmt: skip
+def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool], *, routine: bool = True) -> Iterator[Fact]:
+    """Yield what is to be told of these settlements; of the delivered ones only if *routine*."""
+    if routine:
+        yield from _delivered(settlements, accepted)
     for (claim, move), yes in zip(settlements, accepted, strict=True):
         if not yes:
             letter = claim.letter
@@ -35,7 +35,9 @@ def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool]) -> Ite
             yield _fact(claim, move)
 
 
-def _delivered(claims: Iterable[Claim]) -> Iterator[Fact]:
+def _delivered(settlements: Sequence[Settlement], accepted: Sequence[bool]) -> Iterator[Fact]:
+    told = zip(settlements, accepted, strict=True)
+    claims = (claim for (claim, move), yes in told if yes and move.to is Status.DELIVERED)
     kinds = Counter((claim.letter.queue, claim.letter.kind) for claim in claims)
     for (queue, kind), count in kinds.items():
         yield Delivered(queue=queue, kind=kind, count=count)

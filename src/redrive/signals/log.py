@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -43,30 +43,45 @@ LEVELS: dict[type, str] = {
     facts.WorkerStarted: "info",
     facts.WorkerStopped: "info",
     facts.Orphaned: "warning",
+    facts.StoreAway: "error",
+    facts.StoreBack: "info",
 }
 
 
 def log_facts(fact: Fact) -> None:
     """Write one line about *fact*."""
-    level = LEVELS[type(fact)]
+    write(LEVELS[type(fact)], fact.name, msgspec.structs.asdict(fact))
+
+
+def write(level: str, event: str, fields: dict[str, Any]) -> None:
+    """Write one line about *event*, where the application's log is."""
     if structlog.is_configured():
-        getattr(structlog.get_logger("redrive"), level)(fact.name, **msgspec.structs.asdict(fact))
+        safe = {name: _safe(value) for name, value in fields.items()}
+        getattr(structlog.get_logger("redrive"), level)(event, **safe)
     elif _STANDARD.isEnabledFor(number := logging.getLevelNamesMapping()[level.upper()]):
-        fields = " ".join(f"{name}={value!r}" for name, value in msgspec.structs.asdict(fact).items())
-        _STANDARD.log(number, "%s %s", fact.name, fields)
+        _STANDARD.log(number, "%s %s", event, " ".join(f"{name}={_safe(fields[name])!r}" for name in fields))
+
+
+def _safe(value: Any) -> Any:
+    """Return *value* fit for a terminal: kinds, queues and errors are written by strangers."""
+    if isinstance(value, str):
+        text = str(value)
+        return text if text.isprintable() else ascii(text)[1:-1]
+    return [_safe(each) for each in value] if isinstance(value, tuple) else value
 
 
 def logs_routine() -> bool:
     """Whether facts of every letter would be written at all; asked once, because asking is not free."""
-    if not structlog.is_configured():  # its defaults write everything: nobody asked for a line per batch
-        return False
+    if not structlog.is_configured():
+        return _STANDARD.isEnabledFor(logging.DEBUG)
     enabled = getattr(structlog.get_logger("redrive").bind(), "is_enabled_for", None)
     return enabled is not None and bool(enabled(logging.DEBUG))
 
 
 def configure(level: str, form: str) -> None:
     """Set up structlog for our own processes; applications that embed redrive keep their own set-up."""
-    renderer = structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer()
+    console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())  # a file gets no escapes
+    renderer = structlog.processors.JSONRenderer() if form == "json" else console
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

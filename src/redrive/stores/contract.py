@@ -35,7 +35,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     search: bool = True  # fast substring search over error texts
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """The answer to a put: the id that is kept, and whether it was kept before."""
 
     id: str
@@ -51,7 +51,7 @@ class Want(msgspec.Struct, frozen=True):
     generation: int | None = None  # only letters of this generation (and those of none)
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """The right to settle one letter, as long as its token is the newest."""
 
     letter: Letter

@@ -138,6 +138,7 @@ def _error(letter: Letter, failure: Failure, now: int) -> dict[str, Any]:
         "error_type": failure.error_type,
         "last_error": failure.message,
         "fingerprint": failure.fingerprint,
+        "release": failure.release or letter.release,
         "first_failed_us": now if letter.first_failed_us is None else letter.first_failed_us,
     }
 

@@ -108,14 +108,14 @@ def _allowance(turn: Turn, name: str) -> float:
     """Return how many letters the rate lets begin now; at most a second's worth is saved up."""
     queue = turn.queue(name)
     rate = queue.rate or 0.0
-    passed = max(0, turn.now_us - queue.allowance_us) / 1e6
+    passed = max(0, turn.lease(0) - queue.allowance_at) / 1e3  # by the lease clock: the wall clock may jump
     return min(max(1.0, rate), queue.allowance + passed * rate)
 
 
 def _spend_allowance(turn: Turn, name: str, count: int) -> None:
     if turn.queue(name).rate is not None:
         left = _allowance(turn, name) - count
-        turn.sql("UPDATE queues SET allowance = ?, allowance_us = ? WHERE name = ?", (left, turn.now_us, name))
+        turn.sql("UPDATE queues SET allowance = ?, allowance_at = ? WHERE name = ?", (left, turn.lease(0), name))
         turn.forget_queues()
 
 

@@ -6,6 +6,7 @@ Owns every PRAGMA and the schema's version. Knows no letters.
 
 from __future__ import annotations
 
+import time
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APPLICATION_ID = 0x72656472  # "redr"
+_MOMENT, _PATIENCE = 0.001, 4.5  # seconds
 OLDEST_SAFE = 3_051_003  # before 3.51.3 two writers could corrupt a WAL file
 
 
@@ -44,12 +46,23 @@ class File:
 
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
-        connection.set_busy_timeout(5_000)
+        connection.set_busy_handler(_ask_again)
         connection.pragma("cache_size", -65_536)
         connection.pragma("temp_store", "memory")
         connection.pragma("trusted_schema", 0)
         connection.pragma("mmap_size", 0)
         return connection
+
+
+def _ask_again(asked: int) -> bool:
+    """
+    Wait a moment for a lock that another process holds; False gives up after about five seconds.
+
+    SQLite's own handler waits longer each time, up to 100 ms, so that a process which comes late
+    would meet the lock taken again and again, for seconds.
+    """
+    time.sleep(_MOMENT)
+    return asked * _MOMENT < _PATIENCE
 
 
 def migrations() -> list[tuple[int, str]]:

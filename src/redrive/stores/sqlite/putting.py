@@ -94,7 +94,9 @@ def _kept_id(turn: Turn, draft: Draft) -> str | None:
 
 
 def _keep(turn: Turn, draft: Draft, token: int) -> Receipt:
-    lane = lanes.UNORDERED if draft.failure else lanes.place(turn, draft.queue, draft.key)
+    lane = lanes.place(turn, draft.queue, draft.key)
+    if draft.failure is not None:
+        lane = min(lane, lanes.FIRST)  # it waits for nobody; a replay will line it up
     on_seqs = _needed(turn, draft) if draft.after else []
     seq = turn.next_seq()
     held = len(on_seqs) + (lane == lanes.BEHIND)

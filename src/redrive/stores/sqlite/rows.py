@@ -99,15 +99,24 @@ def the_row(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = (
 def claims_of(
     connection: apsw.Connection, rows: Iterable[tuple[Any, ...]], token: int, worker: str, now_us: int
 ) -> list[Claim]:
-    """Build the claims of rows that are plain: seq, HOT, extras; attempts already counted."""
+    """Build the claims of rows of seq, HOT and extras; their attempts are already counted."""
+    status = Status.IN_FLIGHT
     claims = []
     for row in rows:
-        if row[_PAYLOAD] is None or row[-1] is not None or row[10] > 1 or row[_CYCLES]:
+        # Names and a plain call: with slices and stars this loop takes twice as long (0.8 µs a letter).
+        (
+            seq, id_, queue, kind, payload, content_type, key, idempotency_key, priority, due, attempts, losses, policy,
+            generation, origin, handler, tenant, cycles, cycle_us, created, updated, version, extras,
+        ) = row  # fmt: skip
+        if payload is None or extras is not None or attempts > 1 or cycles:
             letter = _rich(connection, row, token, worker)
         else:
-            hot: tuple[Any, ...] = (*row[1:8], PRIORITIES[row[8]], *row[9:-1], Status.IN_FLIGHT, token, worker)
-            letter = Letter(*hot)
-        claims.append(Claim(letter, row[0], (now_us - row[18]) / 1e6))
+            letter = Letter(
+                id_, queue, kind, payload, content_type, key, idempotency_key, PRIORITIES[priority], due, attempts,
+                losses, policy, generation, origin, handler, tenant, cycles, cycle_us, created, updated, version,
+                status, token, worker,
+            )  # fmt: skip
+        claims.append(Claim(letter, seq, (now_us - cycle_us) / 1e6))
     return claims
 
 

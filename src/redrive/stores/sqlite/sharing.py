@@ -33,10 +33,10 @@ def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
     for spec in specs:
         before = turn.queue(spec.name)
         turn.sql(
-            "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_us) "
+            "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordered = excluded.ordered, "
             "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight",
-            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), turn.now_us),
+            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), turn.lease(0)),
         )
         if bool(before.ordered) != spec.ordered:
             (lanes.order if spec.ordered else lanes.disorder)(turn, spec.name)

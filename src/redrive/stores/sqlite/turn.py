@@ -44,7 +44,7 @@ class QueueRow(NamedTuple):
     paused_by: str = ""
     reason: str = ""
     allowance: float = 0.0
-    allowance_us: int = 0
+    allowance_at: int = 0
 
 
 class Turn:

@@ -1,0 +1,79 @@
+"""Facts as log lines: one level each, safe on a terminal, and never on the application's standard output."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+import structlog
+
+from redrive.core.facts import FACTS, Delivered, Died
+from redrive.core.letter import Category
+from redrive.signals.log import LEVELS, configure, log_facts, logs_routine
+
+
+def a_death(kind: str = "order.created") -> Died:
+    return Died(
+        id="a1", queue="default", kind=kind, attempts=5, error_type="OSError", category=Category.NETWORK,
+        rule="errno 111", fingerprint="f-v1", why="exhausted",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def _unconfigured():
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+
+
+def test_every_fact_has_a_level():
+    assert set(LEVELS) == set(FACTS)
+
+
+@pytest.mark.usefixtures("_unconfigured")
+def test_an_application_without_structlog_gets_lines_in_the_standard_log_and_none_on_its_output(caplog, capsys):
+    with caplog.at_level(logging.INFO, "redrive"):
+        log_facts(a_death())
+        log_facts(Delivered(queue="default", kind="order.created"))
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("redrive", "ERROR")
+    assert record.message.startswith("redrive.letter.died id='a1' queue='default' kind='order.created' attempts=5")
+    assert "category='network'" in record.message
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("_unconfigured")
+@pytest.mark.parametrize(("level", "wanted"), [(logging.DEBUG, True), (logging.INFO, False)])
+def test_routine_facts_are_wanted_only_by_who_would_see_them(caplog, level, wanted):
+    with caplog.at_level(level, "redrive"):
+        assert logs_routine() is wanted
+
+
+@pytest.mark.usefixtures("_unconfigured")
+@pytest.mark.parametrize(("level", "wanted"), [("debug", True), ("info", False)])
+def test_routine_facts_of_our_own_processes_are_wanted_at_debug(level, wanted):
+    configure(level, "json")
+    assert logs_routine() is wanted
+
+
+@pytest.mark.usefixtures("_unconfigured")
+def test_json_lines_go_to_standard_error(capsys):
+    configure("info", "json")
+    log_facts(a_death())
+    out, err = capsys.readouterr()
+    line = json.loads(err)
+    assert out == ""
+    assert (line["event"], line["level"], line["category"]) == ("redrive.letter.died", "error", "network")
+    assert "timestamp" in line
+
+
+@pytest.mark.usefixtures("_unconfigured")
+@pytest.mark.parametrize("form", ["console", "json"])
+@pytest.mark.parametrize("hostile", ["\x1b[2J", "two\nlines", "\ud800", "\x00"])
+def test_a_hostile_name_stays_on_its_line_and_does_nothing_to_the_terminal(capsys, form, hostile):
+    configure("info", form)
+    log_facts(a_death(kind=hostile))
+    _, err = capsys.readouterr()
+    assert hostile not in err
+    assert len(err.splitlines()) == 1

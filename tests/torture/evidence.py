@@ -1,0 +1,90 @@
+"""
+What a long run leaves behind.
+
+Owns the evidence file: seed, commit, versions, counts and durations, rewritten after every
+leg, so that a run that was interrupted goes on where it stopped. Knows no fault.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+import msgspec
+from tests.torture.nursery import ROOT
+
+FOLDER = Path(__file__).parent / "evidence"
+
+
+class Evidence(msgspec.Struct, kw_only=True):
+    """One run, so far."""
+
+    name: str
+    seed: int
+    target: int  # cycles in all
+    done: int = 0  # cycles so far
+    legs: int = 0
+    counts: dict[str, int] = {}
+    worst: dict[str, float] = {}
+    seconds: float = 0.0
+    problems: list[str] = []
+    commits: list[str] = []
+    versions: dict[str, str] = {}
+    machine: str = ""
+    began: str = ""
+    ended: str = ""
+
+    def add(self, counts: dict[str, int], *, cycles: int, seconds: float, problems: list[str], **worst: float) -> None:
+        """Add a leg."""
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        for name, value in worst.items():
+            self.worst[name] = max(value, self.worst.get(name, 0.0))
+        self.done += cycles
+        self.legs += 1
+        self.seconds = round(self.seconds + seconds, 1)
+        self.problems += problems
+
+    def save(self, path: Path) -> None:
+        """Write the file as a whole, or not at all."""
+        self.ended = _now()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+        fresh.replace(path)
+
+
+def begin(name: str, seed: int, target: int, path: Path, *, resume: bool) -> Evidence:
+    """Return the evidence to go on with, or a new one."""
+    if resume and path.exists():
+        found = msgspec.json.decode(path.read_bytes(), type=Evidence)
+        if (found.name, found.seed) == (name, seed):
+            found.target = target
+            found.commits = list(dict.fromkeys([*found.commits, _commit()]))
+            return found
+        print(f"{path} is of another run ({found.name}, seed {found.seed}); beginning anew", file=sys.stderr)
+    return Evidence(
+        name=name, seed=seed, target=target, commits=[_commit()], versions=_versions(), machine=_machine(), began=_now()
+    )
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, check=False)
+    return found.stdout.decode().strip() or "unknown"
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()}
+
+
+def _machine() -> str:
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,133 @@
+"""
+The long forms, leg by leg.
+
+Owns how much of each fault makes a leg, and from which seed: leg n of a run is the same
+whenever it is run, so that a failure is replayed by one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.torture import kills, powercut, zombies
+from tests.torture.nursery import Nursery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.torture.checker import Verdict
+
+_COUNTED = (
+    "attempted", "acknowledged", "recovered", "delivered", "failed", "runs", "duplicated_runs", "refused",
+    "lost", "unexpected", "stale", "stuck", "unearned",
+)  # fmt: skip
+
+
+class Leg(NamedTuple):
+    """What a leg came to."""
+
+    cycles: int
+    counts: dict[str, int]
+    problems: list[str]
+    worst: dict[str, float] = {}  # noqa: RUF012 - never changed
+
+
+class Form(NamedTuple):
+    """A long form: what one leg does, how many cycles a leg has, how many cycles there are in all."""
+
+    leg: Callable[[int, int, Path], Leg]
+    size: int
+    target: int
+
+
+def _kills(seed: int, cycles: int, folder: Path) -> Leg:
+    outcome = kills.at_random(folder, cycles, seed)
+    counts = _counts([outcome.verdict]) | {"samples": outcome.samples}
+    return Leg(cycles, counts, outcome.verdict.problems, {"overdue_ms": outcome.worst_overdue_ms})
+
+
+def _points(seed: int, cycles: int, folder: Path) -> Leg:
+    """Every named point: with one death or two in a row, at the first pass or a later one."""
+    points = kills.named_points()
+    chosen = [
+        (points[(seed + n) % len(points)], 1 + (n % 3 == 2), 1 + (seed // len(points)) % 5) for n in range(cycles)
+    ]
+    with Nursery() as nursery, ThreadPoolExecutor(4) as pool:
+        runs = [
+            pool.submit(kills.at_point, nursery, folder / f"{number}", point, times=times, nth=nth)
+            for number, (point, times, nth) in enumerate(chosen)
+        ]
+        verdicts = [run.result() for run in runs]
+    problems = [
+        f"{where}: {problem}" for where, each in zip(chosen, verdicts, strict=True) for problem in each.problems
+    ]
+    return Leg(cycles, _counts(verdicts), problems)
+
+
+def _zombies(seed: int, cycles: int, folder: Path) -> Leg:
+    with Nursery() as nursery, ThreadPoolExecutor(4) as pool:
+        runs = [
+            pool.submit(
+                zombies.awake_again, nursery, folder / f"{n}", zombies.MOMENTS[n % len(zombies.MOMENTS)], seed=seed + n
+            )
+            for n in range(cycles)
+        ]
+        verdicts = [run.result() for run in runs]
+    return Leg(cycles, _counts(verdicts), [problem for verdict in verdicts for problem in verdict.problems])
+
+
+def _powercuts(seed: int, cycles: int, folder: Path) -> Leg:
+    """Cut as many runs at once as there are cores, *CUTS_PER_RUN* cuts each."""
+    processes = os.cpu_count() or 1
+    share = max(1, cycles // powercut.CUTS_PER_RUN // processes)
+    cuts = cycles // share // processes
+    with Nursery() as nursery:
+        results = [folder / f"{number}.json" for number in range(processes)]
+        pids = [
+            nursery.start(
+                "tests.torture.powercut:batch",
+                first_seed=seed * 1_000 + number * share, runs=share, cuts=cuts, result=str(path),
+            )
+            for number, path in enumerate(results)
+        ]  # fmt: skip
+        codes = [nursery.wait(pid, 3_600) for pid in pids]
+    reports = [report for path in results if path.exists() for report in json.loads(path.read_text())]
+    problems = [f"run {report['seed']}: {problem}" for report in reports for problem in report["problems"]]
+    problems += [f"a process ended with {code}" for code in codes if code]
+    counts = {name: sum(report[name] for report in reports) for name in ("cuts", "answers", "reopened")}
+    return Leg(counts["cuts"], counts | {"runs_cut": len(reports)}, problems)
+
+
+FORMS = {
+    "kills": Form(_kills, 250, 10_000),
+    "points": Form(_points, len(kills.named_points()), 10 * len(kills.named_points())),
+    "zombies": Form(_zombies, 20, 1_000),
+    "powercuts": Form(_powercuts, 10_000, 1_000_000),
+}
+
+
+def run_leg(name: str, seed: int, cycles: int) -> tuple[Leg, float]:
+    """Run one leg in a folder of its own, which is kept if something is wrong."""
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix=f"redrive-{name}-"))
+    leg = FORMS[name].leg(seed, cycles, folder)
+    if leg.problems:
+        print(f"kept for a look: {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return leg, time.monotonic() - began
+
+
+def _counts(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    found: dict[str, Any] = dict.fromkeys(_COUNTED, 0)
+    for verdict in verdicts:
+        for name in _COUNTED:
+            found[name] += getattr(verdict, name)
+    return found

@@ -1,0 +1,55 @@
+"""The harness itself: builds that are broken on purpose must be caught, each by the rule that is meant for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.torture import kills, zombies
+from tests.torture.mutants import MUTANTS
+from tests.torture.nursery import Nursery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.torture
+
+CAUGHT_BY_KILLS = {
+    "forgotten_settlements": "break the order of tokens",
+    "counters_not_kept": "the counters say",
+    "early_yes": "acknowledged letters are lost",
+    "no_rescue": "letters are stuck",
+    "dropped_outcomes": "break the order of tokens",
+    "delivered_unrun": "delivered and never ran",
+}
+CAUGHT_BY_ZOMBIES = {"no_token_check": "break the order of tokens", "rescue_by_time": "break the order of tokens"}
+CAUGHT_BY_POWER_CUTS = {"no_sync"}  # in test_powercut
+CAUGHT_IN_PEACE = {"rescue_of_the_living"}
+
+
+@pytest.mark.parametrize("mutant", CAUGHT_BY_KILLS)
+def test_a_broken_build_is_caught_by_kills(tmp_path: Path, mutant: str):
+    outcome = kills.at_random(tmp_path, 25, 1, mutant=mutant, floor=0, patience=4)
+    assert any(CAUGHT_BY_KILLS[mutant] in problem for problem in outcome.verdict.problems), outcome.verdict
+
+
+@pytest.mark.parametrize("mutant", CAUGHT_BY_ZOMBIES)
+def test_a_broken_build_is_caught_by_zombies(tmp_path: Path, mutant: str):
+    with Nursery() as nursery:
+        verdict = zombies.awake_again(nursery, tmp_path, "running", mutant=mutant, patience=4)
+    assert any(CAUGHT_BY_ZOMBIES[mutant] in problem for problem in verdict.problems), verdict
+
+
+def test_a_build_that_takes_letters_from_living_workers_is_caught(tmp_path: Path):
+    verdict = kills.in_peace(tmp_path, mutant="rescue_of_the_living")
+    assert any("taken from living workers" in problem for problem in verdict.problems), verdict
+
+
+def test_nobody_takes_letters_from_living_workers(tmp_path: Path):
+    verdict = kills.in_peace(tmp_path)
+    assert verdict.ok, verdict
+
+
+def test_every_mutant_has_its_test():
+    caught = [CAUGHT_BY_KILLS, CAUGHT_BY_ZOMBIES, CAUGHT_BY_POWER_CUTS, CAUGHT_IN_PEACE]
+    assert set(MUTANTS) == {name for names in caught for name in names}
