@@ -139,7 +139,9 @@ def start(version: int = 18, **options: str) -> Postgres:
     return server
 
 
-def _start(folder: Path, home: Path, port: int, run: dict[str, Any], options: dict[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    folder: Path, home: Path, port: int, run: dict[str, Any], options: dict[str, str]
+) -> subprocess.Popen[bytes]:
     settings = {"listen_addresses": "127.0.0.1", "port": str(port), "unix_socket_directories": str(home), **options}
     arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     with (home / "log").open("ab") as log:

@@ -37,12 +37,13 @@ def make_store(name: str, folder: Path, clock: ManualClock) -> Store:
 
 def server_url(version: int = 18) -> str:
     """Return where the shared server is; a missing one fails in CI and skips elsewhere."""
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    if find_spec("asyncpg") is None:
+        give_up("there is no driver: pip install 'redrive[postgres]'")
     try:
-        if find_spec("asyncpg") is None:
-            raise Missing("pip install 'redrive[postgres]'")
         return shared(version).url
     except Missing as missing:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+        give_up(str(missing))
 
 
 @asynccontextmanager

@@ -103,13 +103,18 @@ def _clause(term: Term, schema: str, now_us: int) -> Clause | None:
         return _span(term, schema, now_us)
     if term.field in _NUMBERS:
         return _number(term)
-    if term.negated:
-        return _not_among(term)
-    if term.field == "id":
-        return _ids(term)
-    if term.field == "group":
-        return _prefix("fingerprint", term, exact=True)
-    return _text(term) if term.field in _TEXT else None
+    return _not_among(term) if term.negated else _among(term)
+
+
+def _among(term: Term) -> Clause | None:
+    match term.field:
+        case "id":
+            return _ids(term)
+        case "group":
+            return _prefix("fingerprint", term, exact=True)
+        case field if field in _TEXT:
+            return _text(term)
+    return None
 
 
 def _status(term: Term) -> Clause:
@@ -174,7 +179,11 @@ def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
     if not all(starts):
         return None
     ranges = " OR ".join(f"({column} >= ? AND {column} < ?)" for _ in starts)
-    return Clause(f"({ranges})", tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)), exact and starts == whole)
+    return Clause(
+        f"({ranges})",
+        tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)),
+        exact and starts == whole,
+    )
 
 
 def _search(column: str, term: Term) -> Clause | None:

@@ -56,9 +56,7 @@ async def find(turn: Turn, query: Query, cursor: str | None, limit: int) -> Page
     return Page([letter for _, letter in page], str(page[-1][0]) if len(found) > limit and page else None)
 
 
-async def _matching(
-    turn: Turn, query: Query, cursor: str | None, at_most: int
-) -> AsyncIterator[tuple[int, Letter]]:
+async def _matching(turn: Turn, query: Query, cursor: str | None, at_most: int) -> AsyncIterator[tuple[int, Letter]]:
     now_us = await turn.now_us() if needs_now(query) else 0
     compiled = compile_query(query, turn.sql["schema"], now_us)
     where = await _where(turn, compiled)
@@ -170,17 +168,25 @@ async def _by_scan(turn: Turn, query: Query) -> list[Counted]:
 
 
 async def _named(turn: Turn, counted: list[tuple[str, int, set[str], set[str]]]) -> list[Group]:
-    found = {unescape(row[0]): row[1:] for row in await turn.rows("groups", [name(fingerprint) for fingerprint, *_ in counted])}
-    groups = []
-    for fingerprint, n, kinds, categories in counted:
-        error_type, title, first, last = found.get(fingerprint, ("", "", 0, 0))
-        groups.append(
-            Group(
-                fingerprint=fingerprint, error_type=unescape(error_type), title=unescape(title), count=n,
-                kinds=tuple(sorted(kinds)), categories=tuple(sorted(categories)), first_seen_us=first, last_seen_us=last,
-            )  # fmt: skip
-        )
-    return groups
+    found = {
+        unescape(row[0]): row[1:]
+        for row in await turn.rows("groups", [name(fingerprint) for fingerprint, *_ in counted])
+    }
+    return [_group(*each, found.get(each[0], ("", "", 0, 0))) for each in counted]
+
+
+def _group(fingerprint: str, n: int, kinds: set[str], categories: set[str], known: Any) -> Group:
+    error_type, title, first, last = known
+    return Group(
+        fingerprint=fingerprint,
+        error_type=unescape(error_type),
+        title=unescape(title),
+        count=n,
+        kinds=tuple(sorted(kinds)),
+        categories=tuple(sorted(categories)),
+        first_seen_us=first,
+        last_seen_us=last,
+    )
 
 
 async def oldest_failed(turn: Turn) -> Letter | None:

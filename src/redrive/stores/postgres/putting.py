@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import msgspec
 
 from redrive.core.letter import JSON, Priority, Status
@@ -23,6 +22,8 @@ from redrive.stores.postgres.texts import SHORT, is_odd, is_odd_name, name, unes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import asyncpg
 
     from redrive.core.letter import Draft
 

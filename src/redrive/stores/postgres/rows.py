@@ -72,7 +72,8 @@ def _whole(values: list[Any], rest: tuple[Any, ...]) -> Letter:
     odd, extras, tries, history = rest
     found = _extras.decode(extras) if extras else _NOTHING
     logs = (_log(_tries, tries, tuple[Try, ...], odd=odd), _log(_history, history, tuple[FailureCycle, ...], odd=odd))
-    letter = Letter(*values, found.headers, found.metadata, found.after, *logs)
+    whole: tuple[Any, ...] = (*values, found.headers, found.metadata, found.after, *logs)
+    letter = Letter(*whole)
     return _restored(letter) if odd else letter
 
 
@@ -93,16 +94,15 @@ def _restored(letter: Letter) -> Letter:
 def claims_of(rows: Iterable[Any], worker: str) -> list[Claim]:
     """Build the claims of rows that a claim returned; most of them are plain."""
     flying = Status.IN_FLIGHT
-    return [
-        Claim(
-            _rich(row, worker)
-            if row[_RICH]
-            else Letter(*row[1:8], PRIORITIES[row[8]], *row[9:_TOKEN], flying, row[_TOKEN], worker),
-            row[0],
-            (row[_UPDATED] - row[_CYCLE]) / 1e6,
-        )
-        for row in rows
-    ]
+    claims = []
+    for row in rows:
+        if row[_RICH]:
+            letter = _rich(row, worker)
+        else:
+            hot: tuple[Any, ...] = (*row[1:8], PRIORITIES[row[8]], *row[9:_TOKEN], flying, row[_TOKEN], worker)
+            letter = Letter(*hot)
+        claims.append(Claim(letter, row[0], (row[_UPDATED] - row[_CYCLE]) / 1e6))
+    return claims
 
 
 def _rich(row: Any, worker: str) -> Letter:

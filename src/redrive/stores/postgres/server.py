@@ -133,7 +133,8 @@ async def _close(connection: Any) -> None:
 
 
 def _pause(tries: int) -> float:
-    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    longest: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(tries, 10))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 def _sqlstate(error: BaseException) -> str:

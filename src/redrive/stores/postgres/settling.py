@@ -61,7 +61,9 @@ class Asked(NamedTuple):
         if not refused and all(self.first):
             return (True,) * len(settlements)
         first = self.first or (True,) * len(settlements)
-        return tuple(is_first and claim.ref not in refused for (claim, _), is_first in zip(settlements, first, strict=True))
+        return tuple(
+            is_first and claim.ref not in refused for (claim, _), is_first in zip(settlements, first, strict=True)
+        )
 
 
 NOTHING = Asked([], [], None, keyed=False, first=())
@@ -104,7 +106,14 @@ def _firsts(settlements: Sequence[Settlement]) -> tuple[bool, ...]:
     newest: dict[int, int] = {}
     for claim, _ in settlements:
         newest[claim.ref] = max(claim.letter.token, newest.get(claim.ref, 0))
-    return tuple(newest.get(claim.ref) == claim.letter.token and bool(newest.pop(claim.ref)) for claim, _ in settlements)
+    return tuple(_takes(newest, claim) for claim, _ in settlements)
+
+
+def _takes(newest: dict[int, int], claim: Claim) -> bool:
+    holds = newest.get(claim.ref) == claim.letter.token
+    if holds:
+        del newest[claim.ref]
+    return holds
 
 
 def move_of(ref: int, token: int, move: Move) -> MoveRow:

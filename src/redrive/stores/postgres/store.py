@@ -104,10 +104,23 @@ class PostgresStore:
         await self._server.close()
 
     async def migrate(self) -> None:
-        """Bring the schema up to date; workers of the one before go on meanwhile."""
-        if self._server.closed:
-            await self._server.open()
-        await self._server.ask(lambda connection, _: schema.migrate(connection, self.schema))
+        """Bring the schema up to date; workers of the release before go on meanwhile."""
+        await self._connected(lambda connection, _: schema.migrate(connection, self.schema))
+
+    async def script(self) -> str:
+        """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
+        found = await self._connected(lambda connection, _: schema.version(connection, self.schema))
+        return schema.script(self.schema, 0 if found is None else found[0])
+
+    async def _connected(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
+        """Do *work* whether or not the store is open."""
+        if not self._server.closed:
+            return await self._server.ask(work)
+        await self._server.open()
+        try:
+            return await self._server.ask(work)
+        finally:
+            await self._server.close()
 
     def _now(self) -> Now:
         return Now() if self._clock is None else Now(self._clock.wall_us(), self._clock.lease_ms() * 1_000)
