@@ -32,11 +32,12 @@ class Wire:
         self._server, self._notify, self._ring, self._listen = server, notify, ring, listen
         self._name = secrets.token_hex(8)
         self._news = asyncio.Event()
+        self.listening = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self) -> None:
         """Begin to listen, and be ready to send."""
-        self._news = asyncio.Event()
+        self._news, self.listening = asyncio.Event(), asyncio.Event()
         self._tasks = [asyncio.create_task(self._send())]
         if self._listen:
             self._tasks.append(asyncio.create_task(self._hear()))
@@ -81,8 +82,10 @@ class Wire:
         try:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, self._heard)
+            self.listening.set()
             await lost.wait()
         finally:
+            self.listening.clear()
             with contextlib.suppress(Exception):
                 await connection.close(timeout=1)
 

@@ -31,6 +31,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
 _CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
 _AWAY = ("08", "57P", "53300", "25006")  # connection lost, shutting down, too many connections, read-only
+# The driver says InternalClientError when a connection ends in the middle of its own questions.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 _log = logging.getLogger("redrive.stores.postgres")
 
 
@@ -81,7 +83,7 @@ class Server:
                     return await work(connection, again)
             except RedriveError:
                 raise
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except _FAILURES as error:
                 tries += 1
                 over = tries > _MOST_CONFLICTS if _is_conflict(error) else loop.time() >= end
                 if over or not may_pass(error):
