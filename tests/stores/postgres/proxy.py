@@ -18,7 +18,7 @@ class Proxy:
         self.cuts = 0
         self._tasks: set[asyncio.Task] = set()
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self):
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 

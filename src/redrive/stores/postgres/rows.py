@@ -27,7 +27,7 @@ seq, id::text AS id, queue, event_type, payload, content_type, key, idempotency_
 status, token, worker, category, error_type, last_error, fingerprint, why, {schema}.outbox_us(first_failed_at),
 {schema}.outbox_us(failed_at), applied_policy, release, held, odd, extras, tries::text, failure_history::text
 """
-_PRIORITY, _CYCLE, _UPDATED, _STATUS, _ODD = 8, 18, 20, 22, 35
+_PRIORITY, _DUE, _CYCLE, _CREATED, _STATUS, _ODD = 8, 9, 18, 19, 22, 35
 # What a claim returns instead: after payload_version the token, whether it is rich, and the rest.
 _TOKEN, _RICH = 22, 23
 
@@ -96,18 +96,25 @@ def claims_of(rows: Iterable[Any], worker: str) -> list[Claim]:
     flying = Status.IN_FLIGHT
     claims = []
     for row in rows:
-        if row[_RICH]:
-            letter = _rich(row, worker)
-        else:
-            hot: tuple[Any, ...] = (*row[1:8], PRIORITIES[row[8]], *row[9:_TOKEN], flying, row[_TOKEN], worker)
-            letter = Letter(*hot)
-        claims.append(Claim(letter, row[0], (row[_UPDATED] - row[_CYCLE]) / 1e6))
+        created = row[_CREATED]
+        due, cycle = row[_DUE], row[_CYCLE]
+        values: tuple[Any, ...] = (
+            *row[1:_PRIORITY],
+            PRIORITIES[row[_PRIORITY]],
+            created if due is None else due,
+            *row[10:_CYCLE],
+            created if cycle is None else cycle,
+            *row[_CREATED:_TOKEN],
+            flying,
+            row[_TOKEN],
+            worker,
+        )
+        letter = _rich(row, values, worker) if row[_RICH] else Letter(*values)
+        claims.append(Claim(letter, row[0], (letter.updated_us - letter.cycle_us) / 1e6))
     return claims
 
 
-def _rich(row: Any, worker: str) -> Letter:
+def _rich(row: Any, values: tuple[Any, ...], worker: str) -> Letter:
     """Build a letter that has a past, or extras."""
-    values = [*row[1:_TOKEN], Status.IN_FLIGHT, row[_TOKEN], worker, *row[_RICH + 1 : 34]]
-    values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
-    letter = _whole(values, row[34:])
+    letter = _whole([*values, *row[_RICH + 1 : 34]], row[34:])
     return msgspec.structs.replace(letter, worker=worker) if row[34] else letter

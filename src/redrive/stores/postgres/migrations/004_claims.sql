@@ -1,5 +1,6 @@
 -- Claims: taking due letters, fused with settling the last ones.
 
+-- A letter as a claim returns it; due_us and cycle_us are NULL where they are created_us.
 CREATE TYPE {schema}.outbox_claimed AS (
     seq bigint, id text, queue text, kind text, payload bytea, content_type text, key text, idempotency_key text,
     priority smallint, due_us bigint, attempts integer, losses integer, policy text, generation bigint, origin text,
@@ -74,6 +75,7 @@ DECLARE
     v_priorities smallint[];
     v_sinces timestamptz[];
     v_counts bigint[];
+    v_now bigint := {schema}.outbox_us(p_now);
 BEGIN
     SELECT array_agg(l.kind ORDER BY l.n), array_agg(l.priority ORDER BY l.n), array_agg(l.since ORDER BY l.n)
       INTO v_kinds, v_priorities, v_sinces
@@ -92,24 +94,24 @@ BEGIN
     v_counts := CASE WHEN cardinality(v_kinds) = 1 THEN ARRAY[p_limit] ELSE {schema}.outbox_shares(
         p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_turns, p_now, p_token) END;
     RETURN QUERY
-    WITH due AS MATERIALIZED (
-        SELECT d.seq FROM unnest(v_kinds, v_priorities, v_sinces, v_counts) AS l (kind, priority, since, n)
+    WITH claimed AS (
+        UPDATE {schema}.outbox AS o
+           SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
+               worker = p_worker, updated_at = p_now
+         WHERE o.ctid = ANY (ARRAY(  -- where the rows that are locked stand: nobody else can move them
+        SELECT d.ctid FROM unnest(v_kinds, v_priorities, v_sinces, v_counts) AS l (kind, priority, since, n)
          CROSS JOIN LATERAL (
-               SELECT o.seq FROM {schema}.outbox AS o
+               SELECT o.ctid FROM {schema}.outbox AS o
                 WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = l.kind
                   AND o.priority = l.priority AND o.due_at >= l.since AND o.due_at <= p_now
                   AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
                   AND o.token < p_token
-                ORDER BY o.due_at, o.seq LIMIT l.n FOR UPDATE SKIP LOCKED) AS d),
-    claimed AS (
-        UPDATE {schema}.outbox AS o
-           SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
-               worker = p_worker, updated_at = p_now
-          FROM due WHERE o.seq = due.seq
+                ORDER BY o.due_at, o.seq LIMIT l.n FOR UPDATE SKIP LOCKED) AS d))
         RETURNING o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key,
-               o.priority, {schema}.outbox_us(o.due_at) AS due_us, o.attempts, o.losses, o.policy, o.generation,
-               o.source, o.target, o.workspace_id, o.cycles, {schema}.outbox_us(o.cycle_at),
-               {schema}.outbox_us(o.occurred_at), {schema}.outbox_us(o.updated_at), o.payload_version, o.token,
+               o.priority, CASE WHEN o.due_at <> o.occurred_at THEN {schema}.outbox_us(o.due_at) END AS due_us,
+               o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
+               CASE WHEN o.cycle_at <> o.occurred_at THEN {schema}.outbox_us(o.cycle_at) END,
+               {schema}.outbox_us(o.occurred_at) AS created_us, v_now, o.payload_version, o.token,
                o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd, o.category,
                o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
                {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.held, o.odd, o.extras, o.tries::text,
@@ -119,7 +121,7 @@ BEGIN
         SELECT p_queue, c.event_type, s.status, c.n * s.sign
           FROM (SELECT event_type, count(*) AS n FROM claimed GROUP BY 1) AS c
          CROSS JOIN (VALUES ('pending', -1), ('in_flight', 1)) AS s (status, sign))
-    SELECT * FROM claimed AS c ORDER BY c.priority, c.due_us, c.seq;
+    SELECT * FROM claimed AS c ORDER BY c.priority, coalesce(c.due_us, c.created_us), c.seq;
 END $$;
 
 -- How many letters the queue's shared settings let a claim have now; places what arrived in an ordered one.
