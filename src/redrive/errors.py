@@ -13,6 +13,7 @@ RedriveError
 ├── EditConflict             somebody changed the letter since it was read
 ├── QueueFull                the queue holds as many letters as it may
 ├── NotSupported             this store cannot do that
+├── WorkerExhausted          too many of a worker's threads hang; start it anew
 └── StoreError
     ├── StoreUnavailable     try again later; nothing was written
     ├── StoreClosed          the store was closed
@@ -89,6 +90,10 @@ class QueueFull(RedriveError):
 
 class NotSupported(RedriveError):
     """This store cannot do that; its `features` say so."""
+
+
+class WorkerExhausted(RedriveError):
+    """Too many of a worker's threads hang in handlers that ran out of time: it has to be started anew."""
 
 
 class StoreError(RedriveError):

@@ -49,6 +49,8 @@ async def act(
 ) -> list[Letter]:
     """Act on these letters, all or none."""
     ids = [canonical(letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    if not ids:
+        return []
     places = {row["id"]: row["seq"] for row in await turn.rows("look", ids)}
     for letter_id in ids:
         if letter_id not in places:
@@ -93,10 +95,10 @@ async def _carry_out(turn: Turn, verb: str, seqs: list[int], doing: Doing) -> No
 
 async def start_plan(turn: Turn, plan: Plan) -> Plan:
     """Keep *plan*; its cut-off is now."""
-    cutoff = await turn.value("newest_token")
-    kept = msgspec.structs.replace(plan, cutoff=cutoff, created_us=await turn.now_us(), cursor=0)
+    token, now_us = await turn.value("newest_token"), await turn.now_us()
+    kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
     await _keep_plan(turn, kept)
-    await turn.audit(plan.by, f"plan {plan.verb}", f"{plan.id} {plan.query}", 0, plan.reason)
+    await turn.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
 
@@ -144,8 +146,7 @@ class NextPage(NamedTuple):
 
 
 async def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> NextPage:
-    query, now_us = parse(plan.query), await turn.now_us()
-    compiled = compile_query(query, turn.sql["schema"], now_us)
+    compiled = compile_query(parse(plan.query), turn.sql["schema"], plan.created_us)
     n = len(compiled.bindings)
     columns = "seq" if compiled.rest.is_empty else turn.sql["letter"]
     # The verb's own status, as a literal: acts touch nothing else, and a partial index answers it.
@@ -160,7 +161,7 @@ async def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> NextPage:
         if len(seqs) == most:
             break
         cursor, looked_at = row[0], looked_at + 1
-        if compiled.rest.is_empty or compiled.rest.matches(letter_of(row), now_us):
+        if compiled.rest.is_empty or compiled.rest.matches(letter_of(row), plan.created_us):
             seqs.append(row[0])
     return NextPage(seqs, cursor, looked_at)
 

@@ -70,7 +70,7 @@ def letter_of(row: Any) -> Letter:
 
 def _whole(values: list[Any], rest: tuple[Any, ...]) -> Letter:
     odd, extras, tries, history = rest
-    found = _extras.decode(extras) if extras else _NOTHING
+    found = _extras_of(extras)
     logs = (_log(_tries, tries, tuple[Try, ...], odd=odd), _log(_history, history, tuple[FailureCycle, ...], odd=odd))
     whole: tuple[Any, ...] = (*values, found.headers, found.metadata, found.after, *logs)
     letter = Letter(*whole)
@@ -78,11 +78,20 @@ def _whole(values: list[Any], rest: tuple[Any, ...]) -> Letter:
 
 
 def _log(decoder: msgspec.json.Decoder[Any], text: str | None, kind: Any, *, odd: bool) -> Any:
+    """Decode a log; one that somebody else spoilt must not stop the letter, let alone its neighbours."""
     if text is None or text == "[]":
         return ()
-    if not odd:
-        return decoder.decode(text)
-    return msgspec.convert(unescape_all(msgspec.json.decode(text)), kind)
+    try:
+        return msgspec.convert(unescape_all(msgspec.json.decode(text)), kind) if odd else decoder.decode(text)
+    except msgspec.MsgspecError:
+        return ()
+
+
+def _extras_of(column: bytes | None) -> Extras:
+    try:
+        return _extras.decode(column) if column else _NOTHING
+    except msgspec.MsgspecError:
+        return _NOTHING
 
 
 def _restored(letter: Letter) -> Letter:

@@ -114,8 +114,10 @@ class Server:
     async def _give_back(self, connection: Any, *, sound: bool) -> None:
         if sound and not self.closed and not connection.is_closed() and len(self._idle) < self._size:
             self._idle.append(connection)
-        else:
+        elif sound:
             await _close(connection)
+        else:
+            connection.terminate()  # it may be dead without saying so: nobody waits for its good-bye
 
 
 async def _check(connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this

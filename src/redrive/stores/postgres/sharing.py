@@ -61,21 +61,29 @@ async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> N
     await turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
 
-_names = msgspec.json.Decoder(tuple[str, ...])
+_taken = msgspec.json.Decoder(tuple[str | tuple[str, str], ...])  # a kind, or a queue and a kind
+
+
+def taken_by(beat: WorkerBeat) -> bytes:
+    """Return what a worker takes, as it is kept."""
+    return encode(list(zip(beat.queues, beat.kinds, strict=False)) or beat.kinds)
 
 
 async def workers(turn: Turn) -> list[WorkerBeat]:
     """Return the workers seen lately."""
-    return [
-        WorkerBeat(
-            name=unescape(row["name"]),
-            kinds=_names.decode(row["kinds"]),
-            in_flight=row["in_flight"],
-            seen_us=row["seen_us"],
-            alive=row["alive"],
-        )
-        for row in await turn.rows("workers", turn.now.lease)
-    ]
+    return [_beat(row) for row in await turn.rows("workers", turn.now.lease)]
+
+
+def _beat(row: Any) -> WorkerBeat:
+    entries = _taken.decode(row["kinds"])
+    return WorkerBeat(
+        name=unescape(row["name"]),
+        kinds=tuple(entry if isinstance(entry, str) else entry[1] for entry in entries),
+        queues=tuple(entry[0] for entry in entries if not isinstance(entry, str)),
+        in_flight=row["in_flight"],
+        seen_us=row["seen_us"],
+        alive=row["alive"],
+    )
 
 
 class Watched(msgspec.Struct, frozen=True):

@@ -297,7 +297,7 @@ class PostgresStore:
         hit("extend.before")
         held = sorted((claim.ref, claim.letter.token) for claim in claims)
         refs, tokens = [ref for ref, _ in held], [token for _, token in held]
-        kinds, worker = rows.encode(beat.kinds), name(beat.name)
+        kinds, worker = sharing.taken_by(beat), name(beat.name)
 
         async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             now = self._now()

@@ -37,6 +37,7 @@ BEGIN
         ON CONFLICT (md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
                          || E'\x1f' || error_type || E'\x1f' || fingerprint)) DO UPDATE SET n = t.n + excluded.n)
     SELECT count(*) INTO v_folded FROM gone;
+    DELETE FROM {schema}.outbox_tallies WHERE n = 0 AND status NOT IN ('pending', 'in_flight');
     RETURN v_folded;
 END $$;
 

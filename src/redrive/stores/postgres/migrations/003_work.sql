@@ -22,6 +22,7 @@ DECLARE
     v_dead bigint[];
     v_ids uuid[];
     v_name text;
+    v_meant jsonb;  -- under which id a draft is kept that is a duplicate
 BEGIN
     SELECT array_agg(name) FILTER (WHERE ordered), coalesce(bool_or(max_size IS NOT NULL), false)
       INTO v_ordered, v_limited FROM {schema}.outbox_queues WHERE name = ANY (p_queues);
@@ -63,7 +64,9 @@ BEGIN
          CROSS JOIN (VALUES ('enqueued'), ('pending')) AS s (status))
     SELECT array_agg(id) INTO v_ids FROM kept;
     IF p_rich IS NOT NULL THEN
-        PERFORM {schema}.outbox_enrich(v_ids, p_ids, p_rich, v_now);
+        SELECT jsonb_object_agg(p_ids[d.n], d.kept) INTO v_meant FROM {schema}.outbox_duplicates(
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_ids) AS d;
+        PERFORM {schema}.outbox_enrich(v_ids, p_ids, p_rich, coalesce(v_meant, '{}'), v_now);
     END IF;
     IF v_ordered IS NOT NULL THEN
         FOREACH v_name IN ARRAY v_ordered LOOP
@@ -117,20 +120,22 @@ BEGIN
 END $$;
 
 -- The few drafts that wait for others, or that are dead letters of somebody else's.
-CREATE FUNCTION {schema}.outbox_enrich(p_kept uuid[], p_ids uuid[], p_rich jsonb, p_now timestamptz)
+CREATE FUNCTION {schema}.outbox_enrich(p_kept uuid[], p_ids uuid[], p_rich jsonb, p_meant jsonb, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
     -- A row lock, so that nobody can deliver a letter between our look and our commit.
     PERFORM 1 FROM {schema}.outbox AS o
-      WHERE o.id IN (SELECT unnest(r.after)::uuid FROM jsonb_to_recordset(p_rich) AS r (after text[]))
+      WHERE o.id IN (SELECT coalesce(p_meant ->> a.id, a.id)::uuid
+                       FROM jsonb_to_recordset(p_rich) AS r (after text[]) CROSS JOIN LATERAL unnest(r.after) AS a (id))
       ORDER BY o.seq FOR SHARE;
     WITH waits AS (
         INSERT INTO {schema}.outbox_waits (on_seq, seq)
         SELECT DISTINCT needed.seq, own.seq
           FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+         CROSS JOIN LATERAL unnest(r.after) AS a (id)
           JOIN {schema}.outbox AS own ON own.id = p_ids[r.n] AND own.id = ANY (p_kept)
-          JOIN {schema}.outbox AS needed ON needed.id::text = ANY (r.after) AND needed.id = ANY (r.after::uuid[])
+          JOIN {schema}.outbox AS needed ON needed.id = coalesce(p_meant ->> a.id, a.id)::uuid
          WHERE needed.status <> 'delivered' AND needed.seq <> own.seq RETURNING seq)
     UPDATE {schema}.outbox AS o SET held = o.held + w.n
       FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq;
