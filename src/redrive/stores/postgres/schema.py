@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 63  # bytes that PostgreSQL keeps of a name
 _NAME = "-- name: "
+_PATIENCE = 86_400.0  # seconds: building an index may take long
 
 
 def quoted(schema: str) -> str:
@@ -67,7 +68,7 @@ async def migrate(connection: Any, schema: str) -> int:
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 5))", f"redrive {schema}")
         found = await version(connection, schema)
         for step in _steps(schema, [text for number, text in migrations(schema) if number > (found or (0, 0))[0]]):
-            await connection.execute(step)
+            await connection.execute(step, timeout=_PATIENCE)
     return newest(schema)
 
 

@@ -8,25 +8,23 @@ named after it (putting, claiming, settling, acting, sharing, finding) and in `m
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
-import msgspec
 
 from redrive.core.letter import Letter
 from redrive.core.plan import Plan, Step
-from redrive.errors import RedriveError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
 from redrive.stores.postgres import acting, finding, putting, rows, schema, sharing
+from redrive.stores.postgres.calls import Calls
 from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
 from redrive.stores.postgres.settling import NOTHING, asked_of
-from redrive.stores.postgres.texts import WHOLE, UnknownName, name
-from redrive.stores.postgres.turn import Now, Turn, new_call
+from redrive.stores.postgres.texts import UnknownName, name
+from redrive.stores.postgres.turn import Turn, new_call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -51,9 +49,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FOLD_AFTER = 500  # calls that counted something, of this process, until the counts are folded
-FOLDED = 20_000  # changes folded at once
-
 
 class PostgresStore:
     """Letters in one schema of a PostgreSQL database; any number of processes and hosts may use it."""
@@ -71,16 +66,13 @@ class PostgresStore:
     ) -> None:
         """*clock* is for tests: without one the server's own clock is the only one."""
         self.schema = schema
-        self._clock = clock
-        self._sql = _statements(schema)
+        sql = _statements(schema)
         self._server = Server(dsn, pooled=pooled)
+        self._calls = Calls(self._server, sql, clock)
         self._bell = Bell()
-        self._wire = Wire(self._server, self._sql["notify"], self._bell.ring, listen=listen)
+        self._wire = Wire(self._server, sql["notify"], self._bell.ring, listen=listen)
         self._taker = Taker(hints=clock is None)
-        self._unanswered: dict[str, int] = {}  # by worker: a call whose answer was never heard
-        self._kept_names: set[str] = set()  # long names that this schema has
-        self._counted = 0
-        self._folding: asyncio.Task[None] | None = None
+        self._unanswered: dict[str, list[int]] = {}  # by worker: calls whose answers were never heard
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -98,8 +90,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Let go of everything; what was accepted is the server's already."""
-        if self._folding is not None:
-            await asyncio.gather(self._folding, return_exceptions=True)
+        await self._calls.finish()
         await self._wire.close()
         await self._server.close()
 
@@ -122,95 +113,6 @@ class PostgresStore:
         finally:
             await self._server.close()
 
-    def _now(self) -> Now:
-        return Now() if self._clock is None else Now(self._clock.wall_us(), self._clock.lease_ms() * 1_000)
-
-    # ------------------------------------------------------------------ ways to ask
-
-    async def _ask(self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False) -> T:
-        """Ask the server; long names are kept before, and looked up when one is met for the first time."""
-        await self._keep_names()
-        try:
-            result = await self._server.ask(work, urgent=urgent)
-        except UnknownName:
-            await self._learn_names()
-            result = await self._server.ask(work, urgent=urgent)
-        await self._keep_names()
-        return result
-
-    async def _keep_names(self) -> None:
-        fresh = WHOLE.keys() - self._kept_names if WHOLE else None
-        if fresh:
-            kept = list(fresh)
-            await self._server.ask(
-                lambda connection, _: self._fetch(connection, "keep_names", kept, [WHOLE[each] for each in kept])
-            )
-            self._kept_names.update(kept)
-
-    async def _learn_names(self) -> None:
-        found = await self._server.ask(lambda connection, _: self._fetch(connection, "names"))
-        WHOLE.update((row[0], row[1]) for row in found)
-        self._kept_names.update(row[0] for row in found)
-
-    async def _fetch(self, connection: Any, statement: str, *arguments: Any) -> list[Any]:
-        """Run one statement as one transaction; behind a pooler that must be said."""
-        if not self._server.pooled:
-            return list(await connection.fetch(self._sql[statement], *arguments))
-        async with connection.transaction():
-            return list(await connection.fetch(self._sql[statement], *arguments))
-
-    async def _read(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run *function* in one snapshot."""
-
-        async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await function(Turn(connection, self._sql, self._now()), *arguments)
-
-        return await self._ask(work)
-
-    async def _write(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run *function* in one transaction that may safely be run twice."""
-
-        async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with connection.transaction():
-                return await function(Turn(connection, self._sql, self._now()), *arguments)
-
-        return await self._ask(work)
-
-    async def _once(self, answer: Any, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run *function* in one transaction, once: its *answer*, of that type, is kept for whoever lost it."""
-        call = new_call()
-
-        async def work(connection: Any, again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with connection.transaction():
-                turn = Turn(connection, self._sql, self._now())
-                await turn.rows("lock_call", call)
-                kept = await turn.value("answered", call) if again else None
-                if kept is not None:
-                    return msgspec.msgpack.decode(kept, type=answer)  # type: ignore[no-any-return]
-                result = await function(turn, *arguments)
-                await turn.rows("answer", call, msgspec.msgpack.encode(result))
-                return result
-
-        return await self._ask(work)
-
-    def _note_counts(self) -> None:
-        """Fold the counts now and then, beside everything else."""
-        self._counted += 1
-        if self._counted >= FOLD_AFTER and (self._folding is None or self._folding.done()):
-            self._counted = 0
-            self._folding = asyncio.create_task(self._fold())
-
-    async def _fold(self) -> None:
-        try:
-            while await self._ask(self._fold_some) == FOLDED:
-                pass
-        except RedriveError:
-            pass  # the next one folds more
-
-    async def _fold_some(self, connection: Any, _again: bool) -> int:  # noqa: FBT001 - every work is called like this
-        return int((await self._fetch(connection, "fold", FOLDED))[0][0])
-
     # ------------------------------------------------------------------ letters in, work
 
     async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -220,13 +122,13 @@ class PostgresStore:
 
         async def work(connection: Any, again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             try:
-                return await self._fetch(connection, "put", call, again, *columns, self._now().wall)
+                return await self._calls.fetch(connection, "put", call, again, *columns, self._calls.now().wall)
             except asyncpg.PostgresError as error:
                 raise putting.refusal(error) or error from error
 
-        duplicates = await self._ask(work) if drafts else await self._ask(_nothing)
+        duplicates = await self._calls.ask(work) if drafts else await self._calls.ask(_nothing)
         hit("put.after")
-        self._note_counts()
+        self._calls.counted()
         self._wire.tell()
         return putting.receipts_of(drafts, duplicates)
 
@@ -246,12 +148,14 @@ class PostgresStore:
     ) -> Exchanged:
         """Settle and claim in one transaction."""
         hit("exchange.before")
-        before = self._unanswered.pop(worker, None)
-        call = before or new_call()
+        unanswered = self._unanswered.pop(worker, [])
+        call, again = (unanswered[0], True) if unanswered else (new_call(), False)
+        if unanswered[1:]:
+            self._unanswered[worker] = unanswered[1:]
         try:
-            exchanged = await self._exchange(call, settlements, wants, lease, worker, again=before is not None)
-        except BaseException:
-            self._unanswered[worker] = call  # it may have been done: the next one asks for what it claimed
+            exchanged = await self._exchange(call, settlements, wants, lease, worker, again=again)
+        except BaseException:  # it may have been done: the next one asks for what it claimed
+            self._unanswered.setdefault(worker, []).append(call)
             raise
         hit("exchange.after")
         return exchanged
@@ -272,14 +176,14 @@ class PostgresStore:
         claimed = (asking.wants, lease, name(worker), asking.turns, asking.again)
 
         async def work(connection: Any, retried: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            now = self._now()
-            return await self._fetch(
+            now = self._calls.now()
+            return await self._calls.fetch(
                 connection, "exchange", call, again or retried, *settled, *claimed, now.wall, now.lease
             )
 
-        found = await self._ask(work)
+        found = await self._calls.ask(work)
         if settlements or found:
-            self._note_counts()
+            self._calls.counted()
         refused = [-row[0] for row in found if row[0] < 0]
         claims = await self._claims(found[len(refused) :], worker)
         self._taker.took(asking, claims)
@@ -289,7 +193,7 @@ class PostgresStore:
         try:
             return rows.claims_of(found, worker)
         except UnknownName:
-            await self._learn_names()
+            await self._calls.learn_names()
             return rows.claims_of(found, worker)
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
@@ -300,23 +204,23 @@ class PostgresStore:
         kinds, worker = sharing.taken_by(beat), name(beat.name)
 
         async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            now = self._now()
+            now = self._calls.now()
             told = (worker, kinds, beat.in_flight, refs, tokens, True, now.wall, now.lease, lease)
-            return await self._fetch(connection, "extend", *told)
+            return await self._calls.fetch(connection, "extend", *told)
 
-        renewed = {tuple(row) for row in await self._ask(work, urgent=True)}
+        renewed = {tuple(row) for row in await self._calls.ask(work, urgent=True)}
         hit("extend.after")
         return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""
-        return await self._read(_expired, limit)
+        return await self._calls.read(_expired, limit)
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
         pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
         columns = [queue for queue, _ in pairs], [kind for _, kind in pairs]
-        return await self._write(_backlog, *columns)
+        return await self._calls.write(_backlog, *columns)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early when letters may have become due through somebody's put or act."""
@@ -326,106 +230,106 @@ class PostgresStore:
 
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
         """Make the queues' settings known to everybody."""
-        await self._write(sharing.declare, specs)
+        await self._calls.write(sharing.declare, specs)
 
     async def queues(self) -> list[QueueState]:
         """Return every queue that was declared or has letters."""
-        return await self._read(sharing.queues)
+        return await self._calls.read(sharing.queues)
 
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*."""
-        await self._once(None, sharing.pause, queue, paused, by, reason)
+        await self._calls.once(None, sharing.pause, queue, paused, by, reason)
         self._wire.tell()
 
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately."""
-        return await self._read(sharing.workers)
+        return await self._calls.read(sharing.workers)
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker."""
-        return await self._read(sharing.breakers)
+        return await self._calls.read(sharing.breakers)
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
         """Add outcomes to a breaker."""
-        return await self._write(sharing.report, name, rules, successes, failures)
+        return await self._calls.write(sharing.report, name, rules, successes, failures)
 
     async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
         """Return how many trial letters a breaker lets through."""
-        return await self._write(sharing.probe, name, rules, limit)
+        return await self._calls.write(sharing.probe, name, rules, limit)
 
     async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
         """Draw on a queue's retry budget."""
-        return await self._write(sharing.spend, queue, firsts, retries)
+        return await self._calls.write(sharing.spend, queue, firsts, retries)
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""
-        return await self._once(bool, sharing.handled, handler, key)
+        return await self._calls.once(bool, sharing.handled, handler, key)
 
     # ------------------------------------------------------------------ the operator's side
 
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
-        return await self._read(finding.get, letter_id)
+        return await self._calls.read(finding.get, letter_id)
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page, newest first."""
-        return await self._read(finding.find, query, cursor, limit)
+        return await self._calls.read(finding.find, query, cursor, limit)
 
     async def count(self, query: Query, *, at_most: int = 10_000) -> int:
         """Count matching letters, but not beyond *at_most*."""
-        return await self._read(finding.count, query, at_most)
+        return await self._calls.read(finding.count, query, at_most)
 
     async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
         """Group the failed letters that match."""
-        return await self._read(finding.groups, query, limit)
+        return await self._calls.read(finding.groups, query, limit)
 
     async def tallies(self) -> list[Tally]:
         """Return the maintained counts."""
-        return await self._read(finding.tallies)
+        return await self._calls.read(finding.tallies)
 
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""
-        return await self._read(finding.oldest_failed)
+        return await self._calls.read(finding.oldest_failed)
 
     async def act(
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
     ) -> list[Letter]:
         """Act on these letters, all or none."""
-        letters = await self._once(list[Letter], acting.act, verb, letter_ids, by, reason, generation)
+        letters = await self._calls.once(list[Letter], acting.act, verb, letter_ids, by, reason, generation)
         self._wire.tell()
         return letters
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off is now."""
-        return await self._once(Plan, acting.start_plan, plan)
+        return await self._calls.once(Plan, acting.start_plan, plan)
 
     async def step(self, plan_id: str, *, limit: int) -> Step:
         """Act on the next page of a plan."""
         hit("step.before")
-        done = await self._once(Step, acting.step, plan_id, limit)
+        done = await self._calls.once(Step, acting.step, plan_id, limit)
         hit("step.after")
-        self._note_counts()
+        self._calls.counted()
         self._wire.tell()
         return done
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan."""
-        return await self._read(acting.read_plan, plan_id)
+        return await self._calls.read(acting.read_plan, plan_id)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
     ) -> Letter:
         """Replace a payload, compare-and-set on its version."""
-        return await self._once(Letter, acting.edit, letter_id, (payload, content_type), version, by, reason)
+        return await self._calls.once(Letter, acting.edit, letter_id, (payload, content_type), version, by, reason)
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""
-        return await self._read(sharing.audit, limit)
+        return await self._calls.read(sharing.audit, limit)
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""
-        removed = await self._write(acting.retain, retention, limit)
-        self._note_counts()
+        removed = await self._calls.write(acting.retain, retention, limit)
+        self._calls.counted()
         return removed
 
 
