@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench torture docs up clean lint
+.PHONY: help demo test check bench torture docs up services clean lint
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export NO_MKDOCS_2_WARNING := 1
 
@@ -22,7 +22,7 @@ endif
 BENCH_VENV := .venv-bench
 
 BIN := $(VENV)/bin
-TEST_EXTRAS := prometheus
+TEST_EXTRAS := postgres,prometheus
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
@@ -58,6 +58,9 @@ docs: $(VENV)/.dev ## build the docs into site/
 
 up: ## the server and its pages
 	@echo "the server and its pages come with a later release; until then: make demo"
+
+services: $(VENV)/.dev ## run the real servers that tests use, until interrupted
+	@$(BIN)/python -m tests.servers
 
 clean: ## remove everything that these commands made
 	rm -rf .venv .venv-* site dist build .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,7 +12,7 @@ import secrets
 import socket
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from redrive.engine.dependencies import Dependencies
 from redrive.engine.lines import Lines
@@ -45,7 +45,46 @@ def open_store(url: str) -> Store:
         return MemoryStore()
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SqliteStore(unquote(rest[1:].partition("?")[0]))
-    raise SettingsError([f"cannot use the store {masked(url)!r}; it must be like sqlite:///redrive.db or memory://"])
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(url)
+    like = "sqlite:///redrive.db, postgresql://user@host/database or memory://"
+    raise SettingsError([f"cannot use the store {masked(url)!r}; it must be like {like}"])
+
+
+def _postgres(url: str) -> Store:
+    """
+    Return the PostgreSQL store behind *url*.
+
+    `?schema=NAME` names the schema; `?pooled=yes` is for a transaction-mode pooler in between;
+    `?listen=no` polls only. All other parameters are PostgreSQL's own.
+    """
+    try:
+        from redrive.stores.postgres import PostgresStore
+    except ModuleNotFoundError as missing:
+        if missing.name != "asyncpg":
+            raise
+        raise SettingsError(
+            [f"cannot use the store {masked(url)!r}: its driver is not installed; pip install 'redrive[postgres]'"]
+        ) from None
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: value for name, value in pairs if name in _POSTGRES}
+    rest = urlencode([(name, value) for name, value in pairs if name not in _POSTGRES])
+    return PostgresStore(
+        urlunsplit(parts._replace(query=rest)),
+        schema=ours.get("schema", "redrive"),
+        pooled=_is_yes("pooled", ours.get("pooled", "no")),
+        listen=_is_yes("listen", ours.get("listen", "yes")),
+    )
+
+
+_POSTGRES = ("schema", "pooled", "listen")
+
+
+def _is_yes(name: str, value: str) -> bool:
+    if value.lower() not in ("yes", "no"):
+        raise SettingsError([f"cannot read {name}={value!r} in the store's URL; it is yes or no"])
+    return value.lower() == "yes"
 
 
 class Parts(NamedTuple):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers.postgres import Missing, shared
 from tests.stores.samples import check_books
 
 from redrive.stores.clock import ManualClock
 from redrive.stores.memory import MemoryStore
+from redrive.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,16 +21,29 @@ if TYPE_CHECKING:
 
     from redrive.stores.contract import Store
 
-NAMES = ["memory", *(["sqlite"] if find_spec("redrive.stores.sqlite.store") else [])]
+NAMES = ["memory", "sqlite", "postgres", "postgres16"]
 
 
 def make_store(name: str, folder: Path, clock: ManualClock) -> Store:
     """Return a store that is not open yet; the same *folder* gives the same letters again."""
     if name == "memory":
         return MemoryStore(clock)
-    from redrive.stores.sqlite import SqliteStore  # noqa: PLC0415 - only once it is asked for
+    if name == "sqlite":
+        return SqliteStore(folder / "redrive.db", clock=clock)
+    from tests.stores.fresh import FreshStore  # noqa: PLC0415 - only where there is a driver
 
-    return SqliteStore(folder / "redrive.db", clock=clock)
+    return FreshStore(server_url(16 if name == "postgres16" else 18), folder, clock)
+
+
+def server_url(version: int = 18) -> str:
+    """Return where the shared server is; a missing one fails in CI and skips elsewhere."""
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    if find_spec("asyncpg") is None:
+        give_up("there is no driver: pip install 'redrive[postgres]'")
+    try:
+        return shared(version).url
+    except Missing as missing:
+        give_up(str(missing))
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.stores.conftest import NAMES, make_store
+from tests.stores.conftest import make_store
 from tests.stores.model import LIVE, NEEDS, Known, Model
 from tests.stores.samples import DELIVERED, check_books, failure, find_all, letter_id
 
@@ -381,5 +381,6 @@ def machine_for(name: str, examples: int) -> type:
 
 
 TestMemory = machine_for("memory", 150)
-if "sqlite" in NAMES:
-    TestSqlite = machine_for("sqlite", 40)
+TestSqlite = machine_for("sqlite", 40)
+TestPostgres = machine_for("postgres", 15)
+TestPostgres16 = machine_for("postgres16", 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -33,11 +33,21 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
 
 
-def migrate(ctx: typer.Context, as_json: AsJson = False) -> None:
+def migrate(
+    ctx: typer.Context,
+    as_json: AsJson = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the SQL instead, for those who run their own.")] = False,
+) -> None:
     """Make the store's schema, or bring it up to date; no letter is lost."""
+    import asyncio
+
     from redrive.settings import masked
 
-    url = masked(settings_of(ctx).url)
+    settings = settings_of(ctx)
+    url = masked(settings.url)
+    if show:
+        return typer.echo(asyncio.run(_script(settings.url)))
+    asyncio.run(_migrate(settings.url))
     with_store(ctx, _look, create=True)
     return emit(Migrated(url=url, ready=True)) if as_json else say(f"{url} is ready")
 
@@ -97,6 +107,25 @@ def _app_problems(settings: Settings) -> list[str]:
     except RedriveError as error:
         return [str(error)]
     return []
+
+
+async def _migrate(url: str) -> None:
+    from redrive.stores.contract import Migrates
+    from redrive.wiring import open_store
+
+    store = open_store(url)
+    if isinstance(store, Migrates):
+        await store.migrate()
+
+
+async def _script(url: str) -> str:
+    from redrive.stores.contract import Migrates
+    from redrive.wiring import open_store
+
+    store = open_store(url)
+    if not isinstance(store, Migrates):
+        return "-- nothing to run: this store makes its own schema when it is opened\n"
+    return await store.script() or "-- nothing to run: the schema is up to date\n"
 
 
 async def _look(store: Store) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TURNS = (0, 1, 0, 0, 1, 0, 2, 0, 1, 0)  # whose turn it is: the place in the streams, high first
+TURNS = (0, 1, 0, 0, 1, 0, 2, 0, 1, 0)  # whose turn it is: the place in the streams, high first
 _END: Any = object()
 
 
@@ -30,7 +30,7 @@ def take(streams: Sequence[Iterator[T]], limit: int, turn: int) -> tuple[list[T]
     taken: list[T] = []
     going = list(range(len(streams)))
     while len(taken) < limit and len(going) > 1:
-        due = _TURNS[(turn + len(taken)) % len(_TURNS)]
+        due = TURNS[(turn + len(taken)) % len(TURNS)]
         place = due if due in going else going[0]
         item = next(streams[place], _END)
         if item is _END:
@@ -39,4 +39,4 @@ def take(streams: Sequence[Iterator[T]], limit: int, turn: int) -> tuple[list[T]
             taken.append(item)
     if len(taken) < limit:  # one is left; without the rounds it costs a tenth
         taken.extend(islice(streams[going[0]], limit - len(taken)))
-    return taken, (turn + len(taken)) % len(_TURNS)
+    return taken, (turn + len(taken)) % len(TURNS)

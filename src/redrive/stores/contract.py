@@ -10,7 +10,7 @@ clock to the spans it is given, so no method here takes a "now".
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
@@ -295,6 +295,17 @@ class Store(Protocol):
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Look at some letters and remove those past their retention (counted as purged); return how many."""
+
+
+@runtime_checkable
+class Migrates(Protocol):
+    """A store whose schema is brought up to date on purpose, not when it is opened."""
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date; workers of the release before go on meanwhile."""
+
+    async def script(self) -> str:
+        """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
 
 
 LIVE = (Status.PENDING, Status.IN_FLIGHT)

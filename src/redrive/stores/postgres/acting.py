@@ -1,0 +1,217 @@
+"""
+The operator's writes: replay, archive, cancel, restore, purge, edit, plans, retention.
+
+Owns carrying them out, many rows at a time, with the audit entry in the same transaction.
+Which status a verb needs is said in `core.moves`, not here.
+
+A plan's cut-off is a number of the same sequence that every act takes its own from. An act
+takes its number under the lock of the rows it moves, so a letter's numbers only grow: one that
+a plan has moved is beyond its cut-off for good, however late other transactions commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from redrive.core.letter import Status
+from redrive.core.moves import VERBS, check_verb
+from redrive.core.plan import Plan, Step
+from redrive.core.query import parse
+from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.failpoints import hit
+from redrive.stores.postgres import finding
+from redrive.stores.postgres.compiling import compile_query
+from redrive.stores.postgres.putting import canonical
+from redrive.stores.postgres.rows import encode, letter_of
+from redrive.stores.postgres.texts import escape, is_odd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.core.letter import Letter
+    from redrive.stores.contract import Retention
+    from redrive.stores.postgres.turn import Turn
+
+
+class Doing(NamedTuple):
+    """Who acts, and why."""
+
+    by: str
+    reason: str
+    plan: str = ""
+    generation: int | None = None
+
+
+async def act(
+    turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
+) -> list[Letter]:
+    """Act on these letters, all or none."""
+    ids = [canonical(letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    if not ids:
+        return []
+    places = {row["id"]: row["seq"] for row in await turn.rows("look", ids)}
+    for letter_id in ids:
+        if letter_id not in places:
+            raise LetterNotFound(letter_id)
+    locked = {row["id"]: row for row in await _lock(turn, list(places.values()))}
+    for letter_id in ids:
+        if letter_id not in locked:
+            raise LetterNotFound(letter_id)
+        check_verb(verb, letter_id, Status(locked[letter_id]["status"]))
+    seqs = [places[letter_id] for letter_id in ids]
+    before = await finding.letters(turn, seqs) if verb == "purge" else {}
+    await _carry_out(turn, verb, seqs, Doing(by, reason, generation=generation))
+    target = ids[0] if len(ids) == 1 else f"{len(ids)} letters"
+    await turn.audit(by, verb, target, len(ids), reason)
+    after = before or await finding.letters(turn, seqs)
+    return [after[seq] for seq in seqs]
+
+
+async def _lock(turn: Turn, seqs: list[int]) -> list[Any]:
+    """Lock the lanes of these letters, then the letters; return them as they are from now on."""
+    await turn.rows("lock_lanes", seqs)
+    return await turn.rows("lock", seqs)
+
+
+async def _carry_out(turn: Turn, verb: str, seqs: list[int], doing: Doing) -> None:
+    """Carry out *verb* on letters that are locked and fit it."""
+    odd = is_odd(doing.by + doing.reason)
+    by, now = escape(doing.by), turn.now.wall
+    match verb:
+        case "replay":
+            await turn.rows("replay", seqs, doing.generation, by, escape(doing.reason), doing.plan, odd, now)
+        case "archive" | "cancel":
+            await turn.rows("archive", seqs, by, odd, now)
+        case "restore":
+            await turn.rows("restore", seqs, by, odd, now)
+        case "purge":
+            await turn.rows("purge", seqs)
+
+
+# ---------------------------------------------------------------------- plans
+
+
+async def start_plan(turn: Turn, plan: Plan) -> Plan:
+    """Keep *plan*; its cut-off is now."""
+    token, now_us = await turn.value("newest_token"), await turn.now_us()
+    kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
+    await _keep_plan(turn, kept)
+    await turn.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
+    return kept
+
+
+async def _keep_plan(turn: Turn, plan: Plan) -> None:
+    await turn.rows("write_plan", escape(plan.id), encode(plan))
+
+
+_plan_decoder = msgspec.json.Decoder(Plan)
+
+
+async def read_plan(turn: Turn, plan_id: str, statement: str = "read_plan") -> Plan:
+    """Return a plan."""
+    value = await turn.value(statement, escape(plan_id))
+    if value is None:
+        raise PlanNotFound(plan_id)
+    return _plan_decoder.decode(value)
+
+
+async def step(turn: Turn, plan_id: str, limit: int) -> Step:
+    """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
+    plan = await read_plan(turn, plan_id, "lock_plan")
+    if plan.done:
+        return Step(plan=plan, acted=(), skipped=0)
+    most = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
+    page = await _next_page(turn, plan, limit, most)
+    acted = await _act_on(turn, plan, page.seqs)
+    after = msgspec.structs.replace(
+        plan,
+        cursor=page.cursor,
+        acted=plan.acted + len(acted),
+        skipped=plan.skipped + page.looked_at - len(acted),
+        done=page.looked_at < limit or (plan.limit is not None and plan.acted + len(acted) >= plan.limit),
+    )
+    hit("step.inside")
+    await _keep_plan(turn, after)
+    return Step(plan=after, acted=tuple(acted), skipped=page.looked_at - len(acted))
+
+
+class NextPage(NamedTuple):
+    """The letters to act on, how far was looked, and at how many."""
+
+    seqs: list[int]
+    cursor: int
+    looked_at: int
+
+
+async def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> NextPage:
+    compiled = compile_query(parse(plan.query), turn.sql["schema"], plan.created_us)
+    n = len(compiled.bindings)
+    columns = "seq" if compiled.rest.is_empty else turn.sql["letter"]
+    # The verb's own status, as a literal: acts touch nothing else, and a partial index answers it.
+    sql = (
+        f"SELECT {columns} FROM {turn.sql['schema']}.outbox "  # noqa: S608 - parameters only
+        f"WHERE status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ${n + 1} AND seq > ${n + 2} "
+        f"ORDER BY seq LIMIT ${n + 3}"
+    )
+    seqs: list[int] = []
+    cursor, looked_at = plan.cursor, 0
+    for row in await turn.connection.fetch(sql, *compiled.bindings, plan.cutoff, plan.cursor, limit):
+        if len(seqs) == most:
+            break
+        cursor, looked_at = row[0], looked_at + 1
+        if compiled.rest.is_empty or compiled.rest.matches(letter_of(row), plan.created_us):
+            seqs.append(row[0])
+    return NextPage(seqs, cursor, looked_at)
+
+
+async def _act_on(turn: Turn, plan: Plan, seqs: list[int]) -> list[str]:
+    """Act on those that nobody moved since they were looked at; return their ids."""
+    if not seqs:
+        return []
+    fit = [
+        row
+        for row in await _lock(turn, seqs)
+        if row["status"] == VERBS[plan.verb].value and row["token"] <= plan.cutoff
+    ]
+    if fit:
+        await _carry_out(
+            turn, plan.verb, [row["seq"] for row in fit], Doing(plan.by, plan.reason, plan.id, plan.generation)
+        )
+        await turn.audit(plan.by, plan.verb, f"plan {plan.id}", len(fit), plan.reason)
+    return [row["id"] for row in fit]
+
+
+# ---------------------------------------------------------------------- edit and retention
+
+
+async def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str) -> Letter:
+    """Replace the payload, compare-and-set on its version."""
+    found = await turn.row("look", [canonical(letter_id)])
+    if found is None:
+        raise LetterNotFound(letter_id)
+    status, kept = await turn.row("version", found["seq"])
+    _refuse_edit(letter_id, status, kept, version)
+    payload, content_type = body
+    await turn.rows("edit", found["seq"], payload, escape(content_type), turn.now.wall)
+    await turn.audit(by, "edit", letter_id, 1, reason)
+    return (await finding.letters(turn, [found["seq"]]))[found["seq"]]
+
+
+def _refuse_edit(letter_id: str, status: str, found: int, version: int) -> None:
+    if status in (Status.IN_FLIGHT, Status.DELIVERED):
+        raise MoveRefused(
+            f"cannot edit letter {letter_id!r}: it is {status}; only a pending, failed or archived one can be edited"
+        )
+    if found != version:
+        raise EditConflict(
+            f"cannot edit letter {letter_id!r}: its payload is at version {found}, and version {version} was edited; "
+            "read it again and edit that"
+        )
+
+
+async def retain(turn: Turn, retention: Retention, limit: int) -> int:
+    """Look at some letters and remove those past their time."""
+    kept = (retention.delivered, retention.archived, retention.failed)
+    return int(await turn.value("retain", *kept, limit, turn.now.wall))

@@ -1,0 +1,199 @@
+"""
+Queries as SQL.
+
+Owns the translation: what an index can answer goes into WHERE, with parameters only; the
+rest is left as terms for `Query.matches` to judge row by row. Every clause lets through at
+least what its term lets through, so the two together mean exactly what the query means.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from redrive.core.letter import Priority, Status
+from redrive.core.query import Query, Term
+from redrive.stores.postgres.texts import escape, name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BEGINNING = 60  # characters of a beginning that are compared by the server
+_LAST_CHARACTER = "\U0010ffff"
+_TEXT = {
+    "queue": "queue", "kind": "event_type", "error": "last_error", "error_type": "error_type", "key": "key",
+    "idempotency_key": "idempotency_key", "origin": "source", "tenant": "workspace_id", "handler": "target",
+    "release": "release", "policy": "policy", "why": "why", "category": "category",
+}  # fmt: skip
+_NUMBERS = ("attempts", "losses", "cycles", "generation")
+_COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+_MIRRORED = {"gt": "<", "ge": "<=", "lt": ">", "le": ">="}
+_SPANS = {
+    "age": ("occurred_at", _MIRRORED, -1),
+    "failed": ("failed_at", _MIRRORED, -1),
+    "due": ("due_at", _COMPARE, 1),
+}
+_FOLDED = "\u0130\u212a"  # the two characters beyond ASCII whose lower case has an ASCII letter
+# Few among many: what waits or runs is found by its own partial index, not by walking the table.
+_LIVE = {
+    "pending": "seq = ANY (ARRAY(SELECT seq FROM {table} WHERE status = 'pending' AND held = 0 UNION ALL "
+    "SELECT seq FROM {table} WHERE status = 'pending' AND held > 0))",
+    "in_flight": "seq = ANY (ARRAY(SELECT seq FROM {table} WHERE status = 'in_flight'))",
+}
+
+
+class Clause(NamedTuple):
+    """A condition with `?` for its parameters, and whether it says all that its term says."""
+
+    sql: str
+    bindings: tuple[object, ...] = ()
+    exact: bool = True
+
+
+class Compiled(NamedTuple):
+    """A WHERE, its parameters from $1 on, and the terms that must still be judged row by row."""
+
+    where: str
+    bindings: tuple[object, ...]
+    rest: Query
+    live: str | None = None  # the one live status that is asked for
+
+
+def needs_now(query: Query) -> bool:
+    """Whether the meaning of *query* depends on the time."""
+    return any(term.field in _SPANS for term in query.terms)
+
+
+def compile_query(query: Query, schema: str, now_us: int) -> Compiled:
+    """Translate *query* as it stands at *now_us*, for the quoted *schema*."""
+    clauses = [(term, _clause(term, schema, now_us)) for term in query.terms]
+    said = [clause for _, clause in clauses if clause is not None]
+    rest = tuple(term for term, clause in clauses if clause is None or not clause.exact)
+    bindings = tuple(value for clause in said for value in clause.bindings)
+    where = numbered(" AND ".join(clause.sql for clause in said) or "true")
+    return Compiled(where, bindings, Query(rest), _live_status(query))
+
+
+def numbered(sql: str) -> str:
+    """Return *sql* with $1, $2 … for each `?`."""
+    first, *others = sql.split("?")
+    return first + "".join(f"${n}{part}" for n, part in enumerate(others, start=1))
+
+
+def few(live: str, schema: str) -> str:
+    """Return a condition that finds the letters in the status *live* by their own index."""
+    return _LIVE[live].format(table=f"{schema}.outbox")
+
+
+def _live_status(query: Query) -> str | None:
+    for term in query.terms:
+        if term.field == "status" and not term.negated and len(term.values) == 1 and term.values[0] in _LIVE:
+            return str(term.values[0])
+    return None
+
+
+def _clause(term: Term, schema: str, now_us: int) -> Clause | None:
+    if term.field == "status":
+        return _status(term)
+    if term.field == "priority":
+        places = [Priority[str(value).upper()].value for value in term.values]
+        return Clause(f"{'NOT ' * term.negated}priority = ANY (?::smallint[])", (places,))
+    if term.field in _SPANS:
+        return _span(term, schema, now_us)
+    if term.field in _NUMBERS:
+        return _number(term)
+    return _not_among(term) if term.negated else _among(term)
+
+
+def _among(term: Term) -> Clause | None:
+    match term.field:
+        case "id":
+            return _ids(term)
+        case "group":
+            return _prefix("fingerprint", term, exact=True)
+        case field if field in _TEXT:
+            return _text(term)
+    return None
+
+
+def _status(term: Term) -> Clause:
+    # Literals, because a partial index is used only if its own condition stands in the text; they are our words.
+    words = ", ".join(f"'{Status(str(value)).value}'" for value in term.values)
+    if len(term.values) == 1 and not term.negated:
+        return Clause(f"status = {words}")
+    return Clause(f"status {'NOT ' * term.negated}IN ({words})")
+
+
+def _span(term: Term, schema: str, now_us: int) -> Clause | None:
+    column, signs, direction = _SPANS[term.field]
+    if term.negated or term.op not in signs:
+        return None
+    return Clause(f"{column} {signs[term.op]} {schema}.outbox_at(?)", (now_us + direction * term.micros,))
+
+
+def _number(term: Term) -> Clause | None:
+    if term.negated:
+        return None
+    if term.op == "eq":
+        return Clause(f"{term.field} = ANY (?::float8[])", ([float(value) for value in term.values],), exact=False)
+    if term.op not in _COMPARE:
+        return None
+    loose = {"gt": ">=", "lt": "<="}.get(term.op, _COMPARE[term.op])  # a float may round what it is compared with
+    return Clause(f"{term.field} {loose} ?::float8", (float(term.values[0]),), exact=False)
+
+
+def _not_among(term: Term) -> Clause | None:
+    column = _TEXT.get(term.field)
+    if term.op != "eq" or column is None:
+        return None
+    return Clause(f"({column} IS NULL OR {column} <> ALL (?::text[]))", ([name(str(value)) for value in term.values],))
+
+
+def _ids(term: Term) -> Clause | None:
+    if term.op != "eq":
+        return None
+    ids = []
+    for value in term.values:
+        with suppress(ValueError):
+            ids.append(uuid.UUID(str(value)))
+    return Clause("id = ANY (?::uuid[])", (ids,), exact=False)
+
+
+def _text(term: Term) -> Clause | None:
+    column = _TEXT[term.field]
+    match term.op:
+        case "eq":
+            return Clause(f"{column} = ANY (?::text[])", ([name(str(value)) for value in term.values],))
+        case "glob" | "prefix":
+            return _prefix(column, term, exact=False)
+        case "contains":
+            return _search(column, term)
+    return None
+
+
+def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
+    """Everything that starts with one of the values, up to their first `*`."""
+    whole = [escape(str(value).split("*")[0]) for value in term.values]
+    starts = [start[:_BEGINNING] for start in whole]  # as much as is kept of a long name
+    if not all(starts):
+        return None
+    ranges = " OR ".join(f"({column} >= ? AND {column} < ?)" for _ in starts)
+    return Clause(
+        f"({ranges})",
+        tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)),
+        exact and starts == whole,
+    )
+
+
+def _search(column: str, term: Term) -> Clause | None:
+    """Let the server look for plain ASCII; whatever may fold to it is let through."""
+    texts = [str(value) for value in term.values]
+    if not all(text.isascii() for text in texts):
+        return None
+    patterns: Sequence[str] = [f"%{_quoted(text)}%" for text in texts]
+    return Clause(f"({column} ILIKE ANY (?::text[]) OR {column} ~ '[{_FOLDED}]')", (patterns,), exact=False)
+
+
+def _quoted(text: str) -> str:
+    return escape(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

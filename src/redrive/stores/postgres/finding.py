@@ -1,0 +1,195 @@
+"""
+Reading letters: one, a page, a count, groups, tallies.
+
+Owns the operator's reads. Numbers that must belong together come from one statement or one
+snapshot; the pages of a long search are statements of their own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from redrive.core.letter import Letter, Status
+from redrive.core.query import Query, Term
+from redrive.errors import LetterNotFound
+from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.postgres import rows
+from redrive.stores.postgres.compiling import compile_query, few, needs_now
+from redrive.stores.postgres.putting import canonical
+from redrive.stores.postgres.texts import name, unescape
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from redrive.stores.postgres.compiling import Compiled
+    from redrive.stores.postgres.turn import Turn
+
+_FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
+_TRAITS = ("queue", "kind", "status", "category", "error_type", "group")  # what tallies can answer alone
+_FEW = 10_000
+_PAGE, _LARGEST_PAGE = 200, 2_000  # rows read at once while the rest of a query is judged here
+
+
+async def get(turn: Turn, letter_id: str) -> Letter | None:
+    """Return the letter, or None."""
+    try:
+        row = await turn.row("get", canonical(letter_id))
+    except LetterNotFound:  # not an id at all
+        return None
+    return None if row is None else rows.letter_of(row)
+
+
+async def letters(turn: Turn, seqs: list[int]) -> dict[int, Letter]:
+    """Return these letters by place."""
+    return {row[0]: rows.letter_of(row) for row in await turn.rows("letters", seqs)}
+
+
+async def find(turn: Turn, query: Query, cursor: str | None, limit: int) -> Page:
+    """Return a page, newest first."""
+    found: list[tuple[int, Letter]] = []
+    async for pair in _matching(turn, query, cursor, limit + 1):
+        found.append(pair)
+        if len(found) > limit:
+            break
+    page = found[:limit]
+    return Page([letter for _, letter in page], str(page[-1][0]) if len(found) > limit and page else None)
+
+
+async def _matching(turn: Turn, query: Query, cursor: str | None, at_most: int) -> AsyncIterator[tuple[int, Letter]]:
+    now_us = await turn.now_us() if needs_now(query) else 0
+    compiled = compile_query(query, turn.sql["schema"], now_us)
+    where = await _where(turn, compiled)
+    before = None if cursor is None else int(cursor)
+    size = at_most if compiled.rest.is_empty else _PAGE
+    while True:
+        found = await _page(turn, where, compiled, before, size)
+        for row in found:
+            letter = rows.letter_of(row)
+            if compiled.rest.matches(letter, now_us):
+                yield row[0], letter
+        if len(found) < size:
+            return
+        before, size = found[-1][0], min(size * 2, max(size, _LARGEST_PAGE))
+
+
+async def _page(turn: Turn, where: str, compiled: Compiled, before: int | None, size: int) -> list[Any]:
+    n = len(compiled.bindings)
+    sql = (
+        f"SELECT {turn.sql['letter']} FROM {turn.sql['schema']}.outbox "  # noqa: S608 - parameters only
+        f"WHERE {where} AND (${n + 1}::bigint IS NULL OR seq < ${n + 1}) ORDER BY seq DESC LIMIT ${n + 2}"
+    )
+    if before is not None:
+        sql = sql.replace(f"(${n + 1}::bigint IS NULL OR seq < ${n + 1})", f"seq < ${n + 1}::bigint")
+    return list(await turn.connection.fetch(sql, *compiled.bindings, before, size))
+
+
+async def _where(turn: Turn, compiled: Compiled) -> str:
+    if compiled.live is not None and await _live(turn, compiled.live) < _FEW:
+        return f"{few(compiled.live, turn.sql['schema'])} AND {compiled.where}"
+    return compiled.where
+
+
+async def _live(turn: Turn, status: str) -> int:
+    return sum(tally.count for tally in await tallies(turn) if tally.status == status)
+
+
+async def count(turn: Turn, query: Query, at_most: int) -> int:
+    """Count matching letters, but not beyond *at_most*."""
+    now_us = await turn.now_us() if needs_now(query) else 0
+    compiled = compile_query(query, turn.sql["schema"], now_us)
+    if not compiled.rest.is_empty:
+        n = 0
+        async for _ in _matching(turn, query, None, at_most):
+            n += 1
+            if n == at_most:
+                break
+        return n
+    where = await _where(turn, compiled)
+    table = f"{turn.sql['schema']}.outbox"
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {where} LIMIT ${len(compiled.bindings) + 1}) AS f"  # noqa: S608
+    return int(await turn.connection.fetchval(sql, *compiled.bindings, at_most))
+
+
+async def tallies(turn: Turn) -> list[Tally]:
+    """Return the maintained counts."""
+    return [_tally(row) for row in await turn.rows("tallies")]
+
+
+def _tally(row: Any) -> Tally:
+    queue, kind, status, category, policy, error_type, fingerprint, n = row
+    return Tally(
+        queue=unescape(queue), kind=unescape(kind), status=status, category=category, policy=unescape(policy),
+        error_type=unescape(error_type), fingerprint=unescape(fingerprint), count=n,
+    )  # fmt: skip
+
+
+Counted = tuple[str, str, str, int]  # fingerprint, kind, category, how many
+
+
+async def groups(turn: Turn, query: Query, limit: int) -> list[Group]:
+    """Group the failed letters that match, biggest group first."""
+    if all(term.field in _TRAITS for term in query.terms):
+        counted = list(_by_tally(await tallies(turn), query))
+    else:
+        counted = await _by_scan(turn, query)
+    sums: defaultdict[str, int] = defaultdict(int)
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    categories: defaultdict[str, set[str]] = defaultdict(set)
+    for fingerprint, kind, category, n in counted:
+        sums[fingerprint] += n
+        kinds[fingerprint].add(kind)
+        categories[fingerprint].add(category)
+    biggest = sorted(sums, key=lambda fingerprint: (-sums[fingerprint], fingerprint))[:limit]
+    return await _named(turn, [(each, sums[each], kinds[each], categories[each]) for each in biggest])
+
+
+def _by_tally(counts: list[Tally], query: Query) -> Iterator[Counted]:
+    """Answer from the counts: each row of them stands for letters that look alike to the query."""
+    for tally in counts:
+        alike = Letter(
+            "",
+            tally.queue,
+            tally.kind,
+            b"",
+            status=Status.FAILED,
+            category=tally.category,
+            error_type=tally.error_type,
+            fingerprint=tally.fingerprint,
+        )
+        if tally.status == Status.FAILED and tally.count > 0 and query.matches(alike, 0):
+            yield tally.fingerprint, tally.kind, tally.category, tally.count
+
+
+async def _by_scan(turn: Turn, query: Query) -> list[Counted]:
+    dead = Query((*_FAILED.terms, *query.terms))
+    found = _matching(turn, dead, None, _LARGEST_PAGE)
+    return [(letter.fingerprint or "", letter.kind, letter.category or "", 1) async for _, letter in found]
+
+
+async def _named(turn: Turn, counted: list[tuple[str, int, set[str], set[str]]]) -> list[Group]:
+    found = {
+        unescape(row[0]): row[1:]
+        for row in await turn.rows("groups", [name(fingerprint) for fingerprint, *_ in counted])
+    }
+    return [_group(*each, found.get(each[0], ("", "", 0, 0))) for each in counted]
+
+
+def _group(fingerprint: str, n: int, kinds: set[str], categories: set[str], known: Any) -> Group:
+    error_type, title, first, last = known
+    return Group(
+        fingerprint=fingerprint,
+        error_type=unescape(error_type),
+        title=unescape(title),
+        count=n,
+        kinds=tuple(sorted(kinds)),
+        categories=tuple(sorted(categories)),
+        first_seen_us=first,
+        last_seen_us=last,
+    )
+
+
+async def oldest_failed(turn: Turn) -> Letter | None:
+    """Return the dead letter that has waited longest."""
+    row = await turn.row("oldest_failed")
+    return None if row is None else rows.letter_of(row)

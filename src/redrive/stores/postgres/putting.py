@@ -1,0 +1,124 @@
+"""
+Letters in.
+
+Owns turning drafts into the columns of one call. Who is a duplicate, which queue is full and
+whom a letter waits for is looked at by the server, in the same transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from redrive.core.letter import JSON, Priority, Status
+from redrive.core.moves import Move
+from redrive.errors import LetterNotFound, QueueFull
+from redrive.stores.contract import Receipt
+from redrive.stores.postgres import rows
+from redrive.stores.postgres.settling import move_of
+from redrive.stores.postgres.texts import SHORT, is_odd, is_odd_name, name, unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import asyncpg
+
+    from redrive.core.letter import Draft
+
+_LATEST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
+
+
+_TEXTS = ("queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant")
+
+
+def columns_of(drafts: Sequence[Draft]) -> list[Any]:
+    """
+    Return the arguments of `outbox_put` that say what is put: one list per column.
+
+    A column in which nobody says anything is an empty list; the server then takes the default.
+    """
+    texts = {field: [getattr(draft, field) for draft in drafts] for field in _TEXTS}
+    odds = _escape_odd(texts)
+    queues, kinds, *others = texts.values()
+    types, *named = others
+    keys, idempotency_keys, policies, origins, handlers, tenants = map(_said, named)
+    return [
+        [draft.id for draft in drafts],
+        queues,
+        kinds,
+        [draft.payload for draft in drafts],
+        _said(types, JSON),
+        keys,
+        idempotency_keys,
+        _said([int(draft.priority) for draft in drafts], Priority.MEDIUM),
+        _said([min(round(draft.delay * 1e6), _LATEST_US >> 2) for draft in drafts], 0),
+        _said([None if draft.due_us is None else min(draft.due_us, _LATEST_US) for draft in drafts]),
+        policies,
+        _said([draft.generation for draft in drafts]),
+        origins,
+        handlers,
+        tenants,
+        _said([rows.extras_of(draft) for draft in drafts]),
+        odds,
+        _rich(drafts),
+    ]
+
+
+def _said(column: list[Any], default: Any = None) -> list[Any]:
+    return [] if column.count(default) == len(column) else column
+
+
+def _escape_odd(texts: dict[str, list[Any]]) -> list[bool]:
+    """Escape what must be, in place; return which drafts have such text, or nothing if none has."""
+    said = [list(filter(None, column)) for column in texts.values()]
+    if not any(is_odd("".join(column)) or max(map(len, column), default=0) > SHORT for column in said):
+        return []
+    odds = [any(map(is_odd_name, filter(None, row))) for row in zip(*texts.values(), strict=True)]
+    for column in texts.values():
+        column[:] = map(name, column)
+    return odds
+
+
+def _rich(drafts: Sequence[Draft]) -> str | None:
+    """Return what few drafts have: those they wait for, and the failure of a dead letter of somebody else's."""
+    rich = [
+        {"n": n, "after": [canonical(other) for other in draft.after], "failure": _failure(draft)}
+        for n, draft in enumerate(drafts, start=1)
+        if draft.after or draft.failure is not None
+    ]
+    return msgspec.json.encode(rich).decode() if rich else None
+
+
+def _failure(draft: Draft) -> Any:
+    if draft.failure is None:
+        return None
+    return move_of(0, 0, Move(Status.FAILED, "collected", failure=draft.failure))
+
+
+def canonical(letter_id: str) -> str:
+    """Return *letter_id* as every store writes it; raise LetterNotFound for what cannot be one."""
+    try:
+        return str(uuid.UUID(letter_id))
+    except ValueError:
+        raise LetterNotFound(letter_id) from None
+
+
+def receipts_of(drafts: Sequence[Draft], duplicates: Sequence[Any]) -> list[Receipt]:
+    """Return a receipt per draft; *duplicates* are the places that were not kept, and what is kept instead."""
+    receipts = [Receipt(draft.id) for draft in drafts]
+    for place, kept in duplicates:
+        receipts[place - 1] = Receipt(kept, duplicate=True)
+    return receipts
+
+
+def refusal(error: asyncpg.PostgresError) -> Exception | None:
+    """Return what the server refused, in our words; None if it is something else."""
+    match error.sqlstate:
+        case "RD404":
+            return LetterNotFound(str(error.detail))
+        case "RD507":
+            queue, most = msgspec.json.decode(str(error.detail))
+            return QueueFull(unescape(queue), most)
+    return None

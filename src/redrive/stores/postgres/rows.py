@@ -1,0 +1,129 @@
+"""
+Rows and letters: which columns make a Letter, and back.
+
+Owns the order of columns. Knows no statement's purpose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
+from redrive.stores.contract import Claim
+from redrive.stores.postgres.texts import unescape, unescape_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redrive.core.letter import Draft
+
+# What every read returns: the place, the fields of Letter in their order up to waits_for, then what needs decoding.
+LETTER = """
+seq, id::text AS id, queue, event_type, payload, content_type, key, idempotency_key, priority,
+{schema}.outbox_us(due_at), attempts, losses, policy, generation, source, target, workspace_id, cycles,
+{schema}.outbox_us(cycle_at), {schema}.outbox_us(occurred_at), {schema}.outbox_us(updated_at), payload_version,
+status, token, worker, category, error_type, last_error, fingerprint, why, {schema}.outbox_us(first_failed_at),
+{schema}.outbox_us(failed_at), applied_policy, release, held, odd, extras, tries::text, failure_history::text
+"""
+_PRIORITY, _DUE, _CYCLE, _CREATED, _STATUS, _ODD = 8, 9, 18, 19, 22, 35
+# What a claim returns instead: after payload_version the token, whether it is rich, and the rest.
+_TOKEN, _RICH = 22, 23
+
+PRIORITIES = tuple(Priority)
+_TEXTS = (
+    "queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant", "worker",
+    "category", "error_type", "last_error", "fingerprint", "why", "applied_policy", "release",
+)  # fmt: skip
+
+
+class Extras(msgspec.Struct, omit_defaults=True):
+    """What few letters have, in one column."""
+
+    headers: tuple[tuple[str, bytes], ...] = ()
+    metadata: dict[str, Any] = {}
+    after: tuple[str, ...] = ()
+
+
+_extras = msgspec.json.Decoder(Extras)
+_tries = msgspec.json.Decoder(tuple[Try, ...])
+_history = msgspec.json.Decoder(tuple[FailureCycle, ...])
+encode = msgspec.json.Encoder().encode
+_NOTHING = Extras()
+
+
+def extras_of(draft: Draft) -> bytes | None:
+    """Return the extras column of a draft; None when it has none."""
+    if not (draft.headers or draft.metadata or draft.after):
+        return None
+    return encode(Extras(draft.headers, draft.metadata, draft.after))
+
+
+def letter_of(row: Any) -> Letter:
+    """Build the whole letter from a row of LETTER."""
+    values = list(row[1:_ODD])
+    values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
+    values[_STATUS - 1] = Status(row[_STATUS])
+    return _whole(values, row[_ODD:])
+
+
+def _whole(values: list[Any], rest: tuple[Any, ...]) -> Letter:
+    odd, extras, tries, history = rest
+    found = _extras_of(extras)
+    logs = (_log(_tries, tries, tuple[Try, ...], odd=odd), _log(_history, history, tuple[FailureCycle, ...], odd=odd))
+    whole: tuple[Any, ...] = (*values, found.headers, found.metadata, found.after, *logs)
+    letter = Letter(*whole)
+    return _restored(letter) if odd else letter
+
+
+def _log(decoder: msgspec.json.Decoder[Any], text: str | None, kind: Any, *, odd: bool) -> Any:
+    """Decode a log; one that somebody else spoilt must not stop the letter, let alone its neighbours."""
+    if text is None or text == "[]":
+        return ()
+    try:
+        return msgspec.convert(unescape_all(msgspec.json.decode(text)), kind) if odd else decoder.decode(text)
+    except msgspec.MsgspecError:
+        return ()
+
+
+def _extras_of(column: bytes | None) -> Extras:
+    try:
+        return _extras.decode(column) if column else _NOTHING
+    except msgspec.MsgspecError:
+        return _NOTHING
+
+
+def _restored(letter: Letter) -> Letter:
+    """Give back the text that was escaped."""
+    texts = {name: getattr(letter, name) for name in _TEXTS}
+    return msgspec.structs.replace(letter, **{name: unescape(text) for name, text in texts.items() if text is not None})
+
+
+def claims_of(rows: Iterable[Any], worker: str) -> list[Claim]:
+    """Build the claims of rows that a claim returned; most of them are plain."""
+    flying = Status.IN_FLIGHT
+    claims = []
+    for row in rows:
+        created = row[_CREATED]
+        due, cycle = row[_DUE], row[_CYCLE]
+        values: tuple[Any, ...] = (
+            *row[1:_PRIORITY],
+            PRIORITIES[row[_PRIORITY]],
+            created if due is None else due,
+            *row[10:_CYCLE],
+            created if cycle is None else cycle,
+            *row[_CREATED:_TOKEN],
+            flying,
+            row[_TOKEN],
+            worker,
+        )
+        letter = _rich(row, values, worker) if row[_RICH] else Letter(*values)
+        claims.append(Claim(letter, row[0], (letter.updated_us - letter.cycle_us) / 1e6))
+    return claims
+
+
+def _rich(row: Any, values: tuple[Any, ...], worker: str) -> Letter:
+    """Build a letter that has a past, or extras."""
+    letter = _whole([*values, *row[_RICH + 1 : 34]], row[34:])
+    return msgspec.structs.replace(letter, worker=worker) if row[34] else letter

@@ -1,0 +1,97 @@
+"""
+The schema: its name, its statements, its migrations.
+
+Owns every place where a name becomes part of SQL text, the loader of `.sql` files, and which
+versions of schema and code go together. Knows no letters.
+
+A missing schema is made when a store is opened, as the embedded store makes its file; one that
+is there is changed by `redrive migrate` alone, because a worker that restarts must not alter
+tables under the others.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from redrive.errors import SchemaMismatch, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LONGEST = 63  # bytes that PostgreSQL keeps of a name
+_NAME = "-- name: "
+_PATIENCE = 86_400.0  # seconds: building an index may take long
+
+
+def quoted(schema: str) -> str:
+    """Return *schema* as it stands in SQL; raise SettingsError for a name that no schema should have."""
+    if not schema or len(schema.encode(errors="replace")) > _LONGEST or set(schema) & set("\"'{}\\\0"):
+        raise SettingsError([f"cannot use the schema {schema!r}; it must have 1 to 63 bytes and no quotes or braces"])
+    return f'"{schema}"'
+
+
+def statements(schema: str) -> dict[str, str]:
+    """Return the named statements of `statements.sql` for *schema*."""
+    text = (resources.files(__package__) / "statements.sql").read_text()
+    blocks = text.replace("{schema}", quoted(schema)).split(_NAME)[1:]
+    return {name.strip(): body.strip() for name, _, body in (block.partition("\n") for block in blocks)}
+
+
+def migrations(schema: str) -> list[tuple[int, str]]:
+    """Return the numbered SQL files for *schema*, oldest first."""
+    folder = resources.files(__package__) / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [(int(file.name.split("_")[0]), file.read_text().replace("{schema}", quoted(schema))) for file in files]
+
+
+def newest(schema: str = "redrive") -> int:
+    """Return the schema's number that this release brings."""
+    return migrations(schema)[-1][0]
+
+
+def script(schema: str, found: int = 0) -> str:
+    """Return one SQL text that brings a schema from *found* up to date, for people who run their own."""
+    steps = [text for number, text in migrations(schema) if number > found]
+    return "\n".join(("BEGIN;", *_steps(schema, steps), "COMMIT;\n")) if steps else ""
+
+
+def _steps(schema: str, steps: Iterable[str]) -> Iterable[str]:
+    yield f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};"
+    yield from steps
+    yield f"UPDATE {quoted(schema)}.outbox_meta SET version = {newest(schema)};"  # noqa: S608 - our own number
+
+
+async def migrate(connection: Any, schema: str) -> int:
+    """Bring the schema up to date in one transaction, one caller at a time; return its version."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 5))", f"redrive {schema}")
+        found = await version(connection, schema)
+        for step in _steps(schema, [text for number, text in migrations(schema) if number > (found or (0, 0))[0]]):
+            await connection.execute(step, timeout=_PATIENCE)
+    return newest(schema)
+
+
+async def version(connection: Any, schema: str) -> tuple[int, int] | None:
+    """Return the schema's number and the oldest one that still works with it; None if there is none."""
+    if await connection.fetchval("SELECT to_regclass($1)", f"{quoted(schema)}.outbox_meta") is None:
+        return None
+    row = await connection.fetchrow(f"SELECT version, oldest FROM {quoted(schema)}.outbox_meta")  # noqa: S608 - quoted
+    return row["version"], row["oldest"]
+
+
+async def ensure(connection: Any, schema: str) -> None:
+    """Make a schema that is missing; raise SchemaMismatch for one that does not fit this release."""
+    found = await version(connection, schema)
+    if found is None:
+        await migrate(connection, schema)
+    elif found[0] < newest(schema):
+        raise SchemaMismatch(
+            f"schema {schema!r} is at {found[0]}, and this release needs {newest(schema)}; run `redrive migrate` "
+            "(running workers go on; `redrive migrate --print` shows the SQL)"
+        )
+    elif found[1] > newest(schema):
+        raise SchemaMismatch(
+            f"schema {schema!r} is at {found[0]}, made by a newer redrive, and this release knows {newest(schema)}; "
+            "upgrade redrive (the letters are untouched)"
+        )

@@ -1,0 +1,174 @@
+"""
+Connections to one server, and calls that survive its hiccups.
+
+Owns the connections, which errors mean "ask again", and the sentences for those that do not.
+A call that is asked again gets `again=True`: its first try may have been committed although
+nobody heard of it, so what it does must be told apart by the call's number. Knows no letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from redrive.errors import RedriveError, StoreClosed, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+T = TypeVar("T")
+
+CONNECTING = 10.0  # seconds until a connection must stand
+ANSWERING = 60.0  # seconds until an answer must come; a connection may be dead without saying so
+PATIENCE = 5.0  # seconds over which a call is asked again when the server is away
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
+_CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
+_AWAY = ("08", "57P", "53300", "25006")  # connection lost, shutting down, too many connections, read-only
+# The driver says InternalClientError when a connection ends in the middle of its own questions.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+_log = logging.getLogger("redrive.stores.postgres")
+
+
+class Server:
+    """One database of one server, as seen by one process."""
+
+    def __init__(self, dsn: str, *, size: int = 8, pooled: bool = False) -> None:
+        self.dsn, self.pooled, self._size = dsn, pooled, size
+        self.closed = True
+        self._idle: list[Any] = []
+        self._free = asyncio.Semaphore(size)
+        self._pid = os.getpid()
+
+    async def open(self) -> None:
+        """Connect once, and look whether this is a server to trust letters to."""
+        self.closed, self._pid = False, os.getpid()
+        self._free = asyncio.Semaphore(self._size)
+        try:
+            await self.ask(_check)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        self.closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await _close(connection)
+
+    async def connect(self) -> Any:
+        """Return a connection of its own; the caller closes it."""
+        options = {"statement_cache_size": 0} if self.pooled else {}
+        return await asyncpg.connect(self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, **options)
+
+    async def ask(self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False) -> T:
+        """
+        Do *work* with a connection, as often as it takes to get an answer.
+
+        Raise StoreUnavailable when the server is away for longer than PATIENCE. An *urgent* call
+        does not wait for a connection that others hold.
+        """
+        loop = asyncio.get_running_loop()
+        end, tries, again = loop.time() + PATIENCE, 0, False
+        while True:
+            try:
+                async with self._connection(urgent=urgent) as connection:
+                    return await work(connection, again)
+            except RedriveError:
+                raise
+            except _FAILURES as error:
+                tries += 1
+                over = tries > _MOST_CONFLICTS if _is_conflict(error) else loop.time() >= end
+                if over or not may_pass(error):
+                    raise explain(error) from error
+            again = True
+            await asyncio.sleep(_pause(tries))
+
+    @contextlib.asynccontextmanager
+    async def _connection(self, *, urgent: bool) -> AsyncIterator[Any]:
+        if self.closed or self._pid != os.getpid():
+            raise StoreClosed("the store is not open in this process; call open() first, and nothing after close()")
+        async with contextlib.nullcontext() if urgent else self._free:
+            connection = self._take_idle() or await self.connect()
+            try:
+                yield connection
+            except BaseException as error:
+                await self._give_back(connection, sound=isinstance(error, (RedriveError, asyncpg.PostgresError)))
+                raise
+            await self._give_back(connection, sound=True)
+
+    def _take_idle(self) -> Any:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    async def _give_back(self, connection: Any, *, sound: bool) -> None:
+        if sound and not self.closed and not connection.is_closed() and len(self._idle) < self._size:
+            self._idle.append(connection)
+        elif sound:
+            await _close(connection)
+        else:
+            connection.terminate()  # it may be dead without saying so: nobody waits for its good-bye
+
+
+async def _check(connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
+    replica, fsync = await connection.fetchrow("SELECT pg_is_in_recovery(), current_setting('fsync')")
+    if replica:
+        raise StoreUnavailable(
+            "cannot keep letters on a read replica: it refuses writes; point the URL at the primary "
+            "(several hosts may be named: add ?target_session_attrs=read-write)"
+        )
+    if fsync == "off":
+        _log.warning("fsync is off on this server: letters that were accepted do not survive a power cut")
+
+
+async def _close(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        await connection.close(timeout=2)
+
+
+def _pause(tries: int) -> float:
+    longest: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(tries, 10))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+def _sqlstate(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def _is_conflict(error: BaseException) -> bool:
+    return _sqlstate(error) in _CONFLICTS
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same call may succeed if it is made again."""
+    state = _sqlstate(error)
+    if not state:  # not the server's own words: the connection broke, or nobody answered
+        return not isinstance(error, asyncpg.InterfaceError) or "connection" in str(error)
+    return _is_conflict(error) or state.startswith(_AWAY)
+
+
+def explain(error: BaseException) -> StoreError:
+    """Turn what went wrong into what the caller can do about it."""
+    state = _sqlstate(error)
+    if state == "53100":
+        return StoreUnavailable("cannot write to PostgreSQL: its disk is full; nothing was written, free some room")
+    if state == "25006":
+        return StoreUnavailable("cannot write to PostgreSQL: it is read-only now (a replica, or a failover under way)")
+    if state in ("28000", "28P01", "3D000"):
+        return StoreUnavailable(f"cannot connect to PostgreSQL: {error}; check the URL's user, password and database")
+    if state in ("42P01", "42883", "3F000", "42501"):
+        return StoreUnavailable(f"cannot use PostgreSQL: {error}; run `redrive migrate`, or grant this user its rights")
+    if state and not may_pass(error):
+        return StoreError(f"PostgreSQL refused what redrive asked ({state}: {error}); nothing was written")
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    return StoreUnavailable(f"cannot reach PostgreSQL, or it gave no answer ({what}); try again later")

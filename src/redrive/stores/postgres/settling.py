@@ -1,0 +1,159 @@
+"""
+Settling claims, as the arguments of a call.
+
+Owns how a move is told to the server: successes as two lists of numbers, the others as rows of
+JSON. Knows no rule: moves come from `decide`, and the server fences them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from redrive.core.letter import Status, Try
+from redrive.stores.postgres.texts import escape, is_odd, is_odd_name, name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from redrive.core.moves import Move
+    from redrive.stores.contract import Claim
+
+SEARCHED = 500  # characters of an error's text in titles and attempt logs
+Settlement = tuple["Claim", "Move"]
+_ALL: tuple[bool, ...] = ()
+
+
+class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One move, in the server's terms."""
+
+    ref: int
+    token: int
+    to: str
+    why: str
+    delay: int  # microseconds
+    uncount: int
+    loss: int
+    failed: bool = False
+    odd: bool = False
+    category: str | None = None
+    error_type: str | None = None
+    error: str | None = None
+    fingerprint: str | None = None
+    title: str | None = None
+    policy: str | None = None
+    release: str | None = None
+    line: Try | None = msgspec.field(name="try", default=None)  # the server adds which attempt, and when
+
+
+class Asked(NamedTuple):
+    """Settlements as arguments, and which of them are worth asking."""
+
+    refs: list[int]
+    tokens: list[int]
+    moves: str | None
+    keyed: bool  # whether some may stand in a lane
+    first: tuple[bool, ...]  # of two settlements of one claim only the first can hold; empty if there are no two
+
+    def accepted(self, settlements: Sequence[Settlement], refused: Collection[int]) -> tuple[bool, ...]:
+        """Return what became of each settlement."""
+        if not refused and all(self.first):
+            return (True,) * len(settlements)
+        first = self.first or (True,) * len(settlements)
+        return tuple(
+            is_first and claim.ref not in refused for (claim, _), is_first in zip(settlements, first, strict=True)
+        )
+
+
+NOTHING = Asked([], [], None, keyed=False, first=())
+
+
+def asked_of(settlements: Sequence[Settlement]) -> Asked:
+    """Return *settlements* as arguments; in order of place, so that two callers lock rows alike."""
+    if not settlements:
+        return NOTHING
+    held = sorted([(claim.ref, claim.letter.token) for claim, move in settlements if move.to is Status.DELIVERED])
+    if len(held) == len(settlements) and len(dict(held)) == len(held):  # what nearly always happens
+        refs, tokens = map(list, zip(*held, strict=True))
+        return Asked(refs, tokens, None, _keyed(settlements), _ALL)
+    return _asked_with_care(settlements)
+
+
+def _asked_with_care(settlements: Sequence[Settlement]) -> Asked:
+    first = _firsts(settlements)
+    unique = sorted(
+        (pair for pair, is_first in zip(settlements, first, strict=True) if is_first), key=lambda pair: pair[0].ref
+    )
+    delivered = [claim for claim, move in unique if move.to is Status.DELIVERED]
+    others = [(claim, move) for claim, move in unique if move.to is not Status.DELIVERED]
+    moves = [move_of(claim.ref, claim.letter.token, move) for claim, move in others]
+    return Asked(
+        [claim.ref for claim in delivered],
+        [claim.letter.token for claim in delivered],
+        msgspec.json.encode(moves).decode() if moves else None,
+        _keyed(settlements),
+        first,
+    )
+
+
+def _keyed(settlements: Sequence[Settlement]) -> bool:
+    return any(claim.letter.key is not None for claim, _ in settlements)
+
+
+def _firsts(settlements: Sequence[Settlement]) -> tuple[bool, ...]:
+    """Of all settlements of one letter say which may hold: the first of the newest claim."""
+    newest: dict[int, int] = {}
+    for claim, _ in settlements:
+        newest[claim.ref] = max(claim.letter.token, newest.get(claim.ref, 0))
+    return tuple(_takes(newest, claim) for claim, _ in settlements)
+
+
+def _takes(newest: dict[int, int], claim: Claim) -> bool:
+    holds = newest.get(claim.ref) == claim.letter.token
+    if holds:
+        del newest[claim.ref]
+    return holds
+
+
+def move_of(ref: int, token: int, move: Move) -> MoveRow:
+    """Return *move* in the server's terms."""
+    failure = move.failure
+    plain = {
+        "ref": ref, "token": token, "to": str(move.to), "why": escape(move.why),
+        "delay": round(move.delay * 1e6), "uncount": int(not move.counts), "loss": int(move.loss),
+    }  # fmt: skip
+    if failure is None:
+        return MoveRow(**plain, odd=is_odd(move.why))  # type: ignore[arg-type]
+    told = (move.why, failure.message, move.policy, failure.release or "", failure.rule)
+    odd = any(map(is_odd, told)) or is_odd_name(failure.error_type) or is_odd_name(failure.fingerprint)
+    return MoveRow(
+        **plain,  # type: ignore[arg-type]
+        failed=True,
+        odd=odd,
+        category=str(failure.category),
+        error_type=name(failure.error_type),
+        error=escape(failure.message),
+        fingerprint=name(failure.fingerprint),
+        title=escape(failure.template or failure.message[:SEARCHED]),
+        policy=escape(move.policy),
+        release=escape(failure.release),
+        line=_line(move),
+    )
+
+
+def _line(move: Move) -> Try:
+    failure = move.failure
+    assert failure is not None  # noqa: S101 - only a move with a failure has a line
+    return Try(
+        attempt=0,
+        at=0.0,
+        why=escape(move.why),
+        error_type=name(failure.error_type),
+        error=escape(failure.message[:SEARCHED]),
+        category=str(failure.category),
+        rule=escape(failure.rule),
+        delay=move.delay,
+        draw=move.draw,
+        policy=escape(move.policy),
+    )

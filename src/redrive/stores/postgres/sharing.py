@@ -1,0 +1,162 @@
+"""
+What all workers share beside letters: queues, workers, breakers, budgets, handled keys.
+
+Owns these small tables. How a breaker or a budget behaves is said in `core`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probes
+from redrive.core.budget import DEFAULT_BUDGET_RULES, Budget
+from redrive.core.budget import spend as spend_budget
+from redrive.core.plan import AuditEntry
+from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
+from redrive.stores.postgres.rows import encode
+from redrive.stores.postgres.texts import escape, name, unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.stores.postgres.turn import Turn
+
+T = TypeVar("T")
+
+
+async def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
+    """Make the queues' settings known; lines letters up when a queue begins to keep order."""
+    for spec in sorted(specs, key=lambda spec: spec.name):
+        queue = name(spec.name)
+        before = bool(await turn.value("is_ordered", queue))
+        await turn.rows("declare", queue, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, turn.now.wall)
+        if before != spec.ordered:
+            await turn.rows("order", queue, spec.ordered)
+
+
+async def queues(turn: Turn) -> list[QueueState]:
+    """Return every queue that was declared or has letters."""
+    return sorted((_state(row) for row in await turn.rows("queues")), key=lambda state: state.spec.name)
+
+
+def _state(row: Any) -> QueueState:
+    spec = QueueSpec(
+        name=unescape(row["name"]),
+        ordered=row["ordered"],
+        max_size=row["max_size"],
+        rate=row["rate"],
+        max_in_flight=row["max_in_flight"],
+    )
+    return QueueState(
+        spec=spec, paused=row["paused"], paused_by=unescape(row["paused_by"]), reason=unescape(row["reason"])
+    )
+
+
+async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
+    """Pause or resume, with an audit entry."""
+    told = (escape(by), escape(reason)) if paused else ("", "")
+    await turn.rows("pause", name(queue), paused, *told)
+    await turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
+
+
+_taken = msgspec.json.Decoder(tuple[str | tuple[str, str], ...])  # a kind, or a queue and a kind
+
+
+def taken_by(beat: WorkerBeat) -> bytes:
+    """Return what a worker takes, as it is kept."""
+    return encode(list(zip(beat.queues, beat.kinds, strict=False)) or beat.kinds)
+
+
+async def workers(turn: Turn) -> list[WorkerBeat]:
+    """Return the workers seen lately."""
+    return [_beat(row) for row in await turn.rows("workers", turn.now.lease)]
+
+
+def _beat(row: Any) -> WorkerBeat:
+    entries = _taken.decode(row["kinds"])
+    return WorkerBeat(
+        name=unescape(row["name"]),
+        kinds=tuple(entry if isinstance(entry, str) else entry[1] for entry in entries),
+        queues=tuple(entry[0] for entry in entries if not isinstance(entry, str)),
+        in_flight=row["in_flight"],
+        seen_us=row["seen_us"],
+        alive=row["alive"],
+    )
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """A breaker and the rules it was last asked with."""
+
+    breaker: Breaker
+    rules: BreakerRules
+
+
+_watched = msgspec.json.Decoder(Watched)
+_budget = msgspec.json.Decoder(Budget)
+
+
+async def breakers(turn: Turn) -> dict[str, Breaker]:
+    """Return every breaker as it stands now."""
+    now = await turn.now_us() / 1e6
+    kept = {unescape(row["name"]): _watched.decode(row["value"]) for row in await turn.rows("breakers")}
+    return {name: look(each.breaker, each.rules, now) for name, each in kept.items()}
+
+
+async def _read(turn: Turn, room: str, named: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """Read what is kept, and let nobody else change it meanwhile."""
+    await turn.rows("lock_state", room, name(named))
+    value = await turn.value("read_state", room, name(named))
+    return None if value is None else decoder.decode(value)
+
+
+async def _write(turn: Turn, room: str, named: str, value: object) -> None:
+    await turn.rows("write_state", room, name(named), encode(value))
+
+
+async def report(turn: Turn, breaker: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
+    """Add outcomes to a breaker and return it."""
+    kept, now = await _read(turn, "breaker", breaker, _watched), await turn.now_us() / 1e6
+    before = Breaker(breaker, since=now) if kept is None else kept.breaker
+    after = record(before, rules, successes, failures, now)
+    await _write(turn, "breaker", breaker, Watched(after, rules))
+    return after
+
+
+async def probe(turn: Turn, breaker: str, rules: BreakerRules, limit: int) -> int:
+    """Return how many trial letters a breaker lets through."""
+    kept, now = await _read(turn, "breaker", breaker, _watched), await turn.now_us() / 1e6
+    before = Breaker(breaker, since=now) if kept is None else kept.breaker
+    after, allowed = take_probes(before, rules, limit, now)
+    await _write(turn, "breaker", breaker, Watched(after, rules))
+    return allowed
+
+
+async def spend(turn: Turn, queue: str, firsts: int, retries: int) -> float:
+    """Draw on a queue's retry budget."""
+    before = await _read(turn, "budget", queue, _budget)
+    after, wait = spend_budget(before, DEFAULT_BUDGET_RULES, firsts, retries, await turn.now_us() / 1e6)
+    await _write(turn, "budget", queue, after)
+    return wait
+
+
+async def handled(turn: Turn, handler: str, key: str) -> bool:
+    """Note that *handler* handled *key*; False if that was noted before."""
+    return await turn.value("handled", name(handler), name(key), turn.now.wall) is not None
+
+
+async def audit(turn: Turn, limit: int) -> list[AuditEntry]:
+    """Return the newest audit entries."""
+    return [
+        AuditEntry(
+            seq=row["seq"],
+            at_us=row["at_us"],
+            by=unescape(row["by"]),
+            verb=row["verb"],
+            target=unescape(row["target"]),
+            count=row["count"],
+            reason=unescape(row["reason"]),
+        )
+        for row in await turn.rows("audit_log", limit)
+    ]

@@ -1,0 +1,192 @@
+-- The statements that are sent as they stand. $1, $2 … are their parameters; {schema} is the quoted schema.
+
+-- name: now
+SELECT {schema}.outbox_us(clock_timestamp())
+
+-- name: put
+SELECT place, kept FROM {schema}.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+
+-- name: exchange
+SELECT * FROM {schema}.outbox_exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- name: extend
+WITH moment AS (
+    SELECT coalesce({schema}.outbox_at($7), clock_timestamp()) AS now,
+           coalesce({schema}.outbox_at($8), {schema}.outbox_at($7), clock_timestamp()) + $9 * interval '1 second' AS until),
+beat AS (
+    INSERT INTO {schema}.outbox_workers (name, kinds, in_flight, seen_at, lease_until)
+    SELECT $1, $2, $3, now, until FROM moment
+    ON CONFLICT (name) DO UPDATE SET kinds = excluded.kinds, in_flight = excluded.in_flight,
+        seen_at = excluded.seen_at, lease_until = excluded.lease_until),
+forgotten AS (
+    DELETE FROM {schema}.outbox_workers WHERE seen_at < (SELECT now FROM moment) - interval '1 hour' AND name <> $1),
+renewed AS (
+    UPDATE {schema}.outbox AS o SET lease_until = (SELECT until FROM moment)
+      FROM unnest($4::bigint[], $5::bigint[]) AS c (seq, token)
+     WHERE o.seq = c.seq AND o.token = c.token AND o.status = 'in_flight' RETURNING o.seq, o.token)
+SELECT seq, token FROM renewed WHERE $6::boolean
+
+-- name: expired
+SELECT {letter} FROM {schema}.outbox
+ WHERE status = 'in_flight' AND lease_until < coalesce({schema}.outbox_at($1), clock_timestamp())
+ ORDER BY lease_until LIMIT $2
+
+-- name: next_due
+SELECT {schema}.outbox_us(min(due.due_at)) - coalesce($3, {schema}.outbox_us(clock_timestamp()))
+  FROM unnest($1::text[], $2::text[]) AS w (queue, kind)
+ CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS p (priority)
+ CROSS JOIN LATERAL (
+       SELECT due_at FROM {schema}.outbox AS o
+        WHERE o.status = 'pending' AND o.held = 0 AND o.queue = w.queue AND o.event_type = w.kind
+          AND o.priority = p.priority ORDER BY o.due_at, o.seq LIMIT 1) AS due
+ WHERE NOT EXISTS (SELECT 1 FROM {schema}.outbox_queues AS q WHERE q.name = w.queue AND q.paused)
+
+-- name: in_flight
+SELECT coalesce(sum(n), 0)::bigint FROM (
+    SELECT queue, kind, status, n FROM {schema}.outbox_tallies
+    UNION ALL SELECT queue, kind, status, n FROM {schema}.outbox_deltas) AS t
+  JOIN unnest($1::text[], $2::text[]) AS w (queue, kind) ON t.queue = w.queue AND t.kind = w.kind
+ WHERE t.status = 'in_flight'
+
+-- name: place_arrivals
+SELECT {schema}.outbox_place(q.name, NULL) FROM {schema}.outbox_queues AS q WHERE q.name = ANY ($1::text[]) AND q.ordered
+
+-- name: fold
+SELECT {schema}.outbox_fold($1)
+
+-- name: notify
+SELECT pg_notify($1, $2)
+
+-- ---------------------------------------------------------------------- what all workers share
+
+-- name: declare
+INSERT INTO {schema}.outbox_queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at)
+VALUES ($1, $2, $3, $4::double precision, $5, greatest(1, coalesce($4::double precision, 0)), coalesce({schema}.outbox_at($6), clock_timestamp()))
+ON CONFLICT (name) DO UPDATE SET ordered = excluded.ordered, max_size = excluded.max_size, rate = excluded.rate,
+    max_in_flight = excluded.max_in_flight
+
+-- name: is_ordered
+SELECT ordered FROM {schema}.outbox_queues WHERE name = $1 FOR UPDATE
+
+-- name: order
+SELECT {schema}.outbox_order($1, $2)
+
+-- name: queues
+SELECT n.name, coalesce(q.ordered, false) AS ordered, q.max_size, q.rate, q.max_in_flight,
+       coalesce(q.paused, false) AS paused, coalesce(q.paused_by, '') AS paused_by, coalesce(q.reason, '') AS reason
+  FROM (SELECT name FROM {schema}.outbox_queues UNION SELECT queue FROM {schema}.outbox_tallies
+        UNION SELECT queue FROM {schema}.outbox_deltas) AS n
+  LEFT JOIN {schema}.outbox_queues AS q ON q.name = n.name ORDER BY n.name
+
+-- name: pause
+INSERT INTO {schema}.outbox_queues (name, paused, paused_by, reason) VALUES ($1, $2, $3, $4)
+ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, paused_by = excluded.paused_by, reason = excluded.reason
+
+-- name: workers
+SELECT name, kinds, in_flight, {schema}.outbox_us(seen_at) AS seen_us,
+       lease_until >= coalesce({schema}.outbox_at($1), clock_timestamp()) AS alive
+  FROM {schema}.outbox_workers ORDER BY name
+
+-- name: lock_state
+SELECT pg_advisory_xact_lock(hashtextextended($2, hashtextextended($1, 13)))
+
+-- name: read_state
+SELECT value FROM {schema}.outbox_state WHERE room = $1 AND name = $2
+
+-- name: write_state
+INSERT INTO {schema}.outbox_state VALUES ($1, $2, $3) ON CONFLICT (room, name) DO UPDATE SET value = excluded.value
+
+-- name: breakers
+SELECT name, value FROM {schema}.outbox_state WHERE room = 'breaker'
+
+-- name: handled
+INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
+VALUES ($1, $2, coalesce({schema}.outbox_at($3), clock_timestamp())) ON CONFLICT DO NOTHING RETURNING 1
+
+-- ---------------------------------------------------------------------- the operator's side
+
+-- name: get
+SELECT {letter} FROM {schema}.outbox WHERE id = $1
+
+-- name: letters
+SELECT {letter} FROM {schema}.outbox WHERE seq = ANY ($1::bigint[]) ORDER BY seq
+
+-- name: oldest_failed
+SELECT {letter} FROM {schema}.outbox WHERE status = 'failed' ORDER BY failed_at, seq LIMIT 1
+
+-- name: tallies
+SELECT queue, kind, status, category, policy, error_type, fingerprint, sum(n)::bigint AS n
+  FROM (SELECT * FROM {schema}.outbox_tallies UNION ALL SELECT * FROM {schema}.outbox_deltas) AS t
+ GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum(n) <> 0
+
+-- name: groups
+SELECT fingerprint, error_type, title, {schema}.outbox_us(first_seen_at) AS first, {schema}.outbox_us(last_seen_at) AS last
+  FROM {schema}.outbox_groups WHERE fingerprint = ANY ($1::text[])
+
+-- name: lock_lanes
+SELECT {schema}.outbox_lock_lanes($1)
+
+-- name: look
+SELECT seq, id::text AS id FROM {schema}.outbox WHERE id = ANY ($1::uuid[])
+
+-- name: lock
+SELECT seq, id::text AS id, status, token FROM {schema}.outbox WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE
+
+-- name: replay
+SELECT {schema}.outbox_replay_rows($1, $2, $3, $4, $5, $6, coalesce({schema}.outbox_at($7), clock_timestamp()))
+
+-- name: archive
+SELECT {schema}.outbox_archive_rows($1, $2, $3, coalesce({schema}.outbox_at($4), clock_timestamp()))
+
+-- name: restore
+SELECT {schema}.outbox_restore_rows($1, $2, $3, coalesce({schema}.outbox_at($4), clock_timestamp()))
+
+-- name: purge
+SELECT {schema}.outbox_purge_rows($1)
+
+-- name: retain
+SELECT {schema}.outbox_retain($1, $2, $3, $4, $5)
+
+-- name: newest_token
+SELECT nextval('{schema}.outbox_token')
+
+-- name: read_plan
+SELECT value FROM {schema}.outbox_plans WHERE id = $1
+
+-- name: lock_plan
+SELECT value FROM {schema}.outbox_plans WHERE id = $1 FOR UPDATE
+
+-- name: write_plan
+INSERT INTO {schema}.outbox_plans VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET value = excluded.value
+
+-- name: edit
+UPDATE {schema}.outbox
+   SET payload = $2, content_type = $3, payload_version = payload_version + 1,
+       token = nextval('{schema}.outbox_token'), updated_at = coalesce({schema}.outbox_at($4), clock_timestamp())
+ WHERE seq = $1
+
+-- name: version
+SELECT status, payload_version FROM {schema}.outbox WHERE seq = $1 FOR UPDATE
+
+-- name: audit
+INSERT INTO {schema}.outbox_audit (at, by, verb, target, count, reason)
+VALUES (coalesce({schema}.outbox_at($1), clock_timestamp()), $2, $3, $4, $5, $6)
+
+-- name: audit_log
+SELECT seq, {schema}.outbox_us(at) AS at_us, by, verb, target, count, reason
+  FROM {schema}.outbox_audit ORDER BY seq DESC LIMIT $1
+
+-- name: answer
+INSERT INTO {schema}.outbox_calls (call, answer) VALUES ($1, $2)
+
+-- name: answered
+SELECT answer FROM {schema}.outbox_calls WHERE call = $1
+
+-- name: keep_names
+INSERT INTO {schema}.outbox_names SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
+
+-- name: names
+SELECT digest, name FROM {schema}.outbox_names
+
+-- name: lock_call
+SELECT pg_advisory_xact_lock($1)

