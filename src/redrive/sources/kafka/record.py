@@ -1,0 +1,117 @@
+"""
+What the worker gets, and what is known of it on its way.
+
+Owns the record: a message as it came, bytes and all, and how often it was tried. One object
+goes from the poll to the commit. Knows no Kafka client, no clock and no rule.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redrive.sources.kafka.lanes import Lane
+
+Headers = tuple[tuple[str, bytes | None], ...]
+NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
+TIMESTAMP_TYPES = {NO_TIMESTAMP: "none", CREATE_TIME: "create", LOG_APPEND_TIME: "append"}
+
+
+class Assignment:
+    """
+    One partition while it is ours, from one rebalance to the next.
+
+    *epoch* grows with every assignment of the consumer's life, so no two are ever mistaken
+    for each other. Once it is `leaving` nothing of it starts any more; once it is `closed`,
+    results of its records change nothing any more.
+    """
+
+    __slots__ = ("closed", "epoch", "lanes", "leaving", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, epoch: int) -> None:
+        self.topic, self.partition, self.epoch = topic, partition, epoch
+        self.leaving = False
+        self.closed = False
+        self.lanes: dict[object, Lane] = {}  # kept by the ordering
+
+    def __repr__(self) -> str:
+        return f"Assignment({self.topic}[{self.partition}], epoch {self.epoch}{', closed' if self.closed else ''})"
+
+
+class Record:
+    """A message: `topic`, `partition`, `offset`, `key`, `value`, `headers`, `timestamp` (ms), and the `attempt`."""
+
+    __slots__ = (
+        "assignment",
+        "attempts",
+        "began",
+        "done",
+        "first_failed",
+        "headers",
+        "key",
+        "losses",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "value",
+    )
+
+    def __init__(  # noqa: PLR0917 - one is made for every message, and names cost time
+        self,
+        assignment: Assignment,
+        offset: int,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Headers | list[tuple[str, bytes | None]] = (),
+        timestamp: int = 0,
+        timestamp_type: int = NO_TIMESTAMP,
+    ) -> None:
+        self.assignment = assignment
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.attempts = 0  # tries begun
+        self.losses = 0  # tries lost with their process
+        self.began = 0.0  # when the first try began, by the engine's clock
+        self.first_failed = 0.0  # … and when one first failed
+        self.done = False  # handled or safely dead-lettered
+
+    @property
+    def topic(self) -> str:
+        """Where it comes from."""
+        return self.assignment.topic
+
+    @property
+    def partition(self) -> int:
+        """Which partition it comes from."""
+        return self.assignment.partition
+
+    @property
+    def epoch(self) -> int:
+        """Which assignment of the partition it was received in."""
+        return self.assignment.epoch
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, counted from 1."""
+        return self.attempts
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return size_of(self.key, self.value, self.headers)
+
+    def __repr__(self) -> str:
+        """Return where it stands; never what it carries."""
+        return f"Record({self.topic}[{self.partition}]@{self.offset}, attempt {self.attempts})"
+
+
+def size_of(key: bytes | None, value: bytes | None, headers: Headers | list[tuple[str, bytes | None]]) -> int:
+    """Return how many bytes a record of these parts holds."""
+    size = len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += len(name) + len(content or b"")
+    return size
