@@ -71,8 +71,8 @@ def test_librdkafkas_own_settings_pass_through():
     config = KafkaConfig(
         bootstrap_servers=("a:1", "b:2"),
         sasl_username="me",
-        sasl_password="hidden",
-        settings={"client.id": "x"},  # noqa: S106
+        sasl_password="hidden",  # noqa: S106
+        settings={"client.id": "x"},
     )
     assert config.client_settings() == {
         "bootstrap.servers": "a:1,b:2", "sasl.username": "me", "sasl.password": "hidden", "client.id": "x",

@@ -14,15 +14,19 @@ from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.record import Record
 
 if TYPE_CHECKING:
+    from redrive.sources.kafka.consumer import ParallelConsumer
     from redrive.sources.kafka.engines import AsyncExecutionEngine, ProcessExecutionEngine
+    from redrive.sources.kafka.poller import BrokerPoller
     from redrive.sources.kafka.work import WorkManager
 
 __all__ = [
     "AsyncExecutionEngine",
+    "BrokerPoller",
     "CompletionEvent",
     "CompletionStatus",
     "ExecutionConfig",
     "KafkaConfig",
+    "ParallelConsumer",
     "ProcessExecutionEngine",
     "Record",
     "WorkManager",
@@ -30,6 +34,8 @@ __all__ = [
 
 _LATER = {
     "AsyncExecutionEngine": "engines",
+    "BrokerPoller": "poller",
+    "ParallelConsumer": "consumer",
     "ProcessExecutionEngine": "engines",
     "WorkManager": "work",
 }

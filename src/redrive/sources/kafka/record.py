@@ -7,7 +7,7 @@ goes from the poll to the commit. Knows no Kafka client, no clock and no rule.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from redrive.sources.kafka.lanes import Lane
@@ -26,13 +26,14 @@ class Assignment:
     results of its records change nothing any more.
     """
 
-    __slots__ = ("closed", "epoch", "lanes", "leaving", "partition", "topic")
+    __slots__ = ("closed", "epoch", "lanes", "leaving", "partition", "state", "topic")
 
     def __init__(self, topic: str, partition: int, epoch: int) -> None:
         self.topic, self.partition, self.epoch = topic, partition, epoch
         self.leaving = False
         self.closed = False
         self.lanes: dict[object, Lane] = {}  # kept by the ordering
+        self.state: Any = None  # kept by the poller
 
     def __repr__(self) -> str:
         return f"Assignment({self.topic}[{self.partition}], epoch {self.epoch}{', closed' if self.closed else ''})"
