@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -312,12 +313,30 @@ class Redrive:
     @property
     def desk(self) -> Desk:
         """What an operator can do: list, group, explain, replay, archive, edit."""
-        return Desk(self.store, by=self.settings.by or "app", announce=self.hub)
+        return Desk(cast("Store", _OpenFirst(self)), by=self.settings.by or "app", announce=self.hub)
 
     @property
     def sync(self) -> Sync:
         """The same application for code that cannot await: `app.sync.enqueue(…)`, `app.sync.desk.ls(…)`."""
         return self._sync
+
+
+class _OpenFirst:
+    """An application's store for an operator, who may be the first to come: opens it, then asks it."""
+
+    def __init__(self, app: Redrive) -> None:
+        self._app = app
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._app.store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*given: Any, **named: Any) -> Any:
+            await self._app.open()
+            return await getattr(self._app.store, name)(*given, **named)  # a fork has a store of its own by now
+
+        return call
 
 
 def encode(payload: Any, kind: str) -> tuple[str, bytes]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,7 @@ from redrive.stores.sqlite import SqliteStore
 from redrive.testing import Drive, FakeClock, drive
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from redrive.stores.contract import Store
@@ -32,10 +34,18 @@ def app() -> Redrive:
     return Redrive("memory://")
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory where there is one: here it is not the disk that is tested, and disks are slow."""
+    memory = Path("/dev/shm")  # noqa: S108 - the folder in it is ours alone
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path, clock) -> Store:
+def store(request, folder, clock) -> Store:
     """A store that nobody opened yet."""
-    return MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path / "redrive.db", clock=clock)
+    return MemoryStore(clock) if request.param == "memory" else SqliteStore(folder / "redrive.db", clock=clock)
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ class Warehouse:
 
     def __init__(self) -> None:
         self.up = False
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.calls: list[int] = []
         self.now = self.most = 0
 
@@ -24,7 +26,7 @@ class Warehouse:
         self.calls.append(order["n"])
         self.now += 1
         self.most = max(self.most, self.now)
-        await asyncio.sleep(0)
+        await self.gate.wait()
         self.now -= 1
         if not self.up:
             raise ConnectionError("down")
@@ -81,11 +83,14 @@ async def test_half_open_it_lets_a_few_through_and_closes_once_they_pass(app, dr
         clock.advance(29)
         await test.tick()
         assert len(warehouse.calls) == calls
-        warehouse.most = 0
+        warehouse.gate.clear()
         clock.advance(2)
         await test.worker.attend()
-        await test.processor.tick()
+        for _ in range(5):
+            await test.processor.tick()
+            await asyncio.sleep(0)
         assert 1 <= warehouse.now <= 2
+        warehouse.gate.set()
         await test.run_until_idle()
         assert len(await test.letters("status:delivered")) == 20
         assert [fact.breaker for fact in told(test, BreakerClosed)] == ["warehouse"]

@@ -11,7 +11,7 @@ from tests.app.waiting import until
 from tests.engine.starting import soon
 
 from redrive import Redrive, RetryPolicy, Status
-from redrive.core.facts import BreakerOpened, Delivered
+from redrive.core.facts import BreakerOpened, Delivered, StoreAway, StoreBack
 from redrive.errors import StoreUnavailable
 from redrive.stores.memory import MemoryStore
 from redrive.testing import drive
@@ -188,3 +188,17 @@ async def test_a_worker_whose_store_is_gone_for_good_still_ends_when_stopped():
     away.fails["exchange"] = 1_000_000
     app.stop()
     await soon(running)
+
+
+async def test_an_outage_is_told_once_and_so_is_its_end(app, away, clock):
+    app.add_handler("order.created", _nothing)
+    async with drive(app, clock=clock, store=away) as test:
+        away.fails["exchange"] = 5
+        for _ in range(9):
+            await test.processor.tick()
+        told = [type(fact) for fact in test.facts if isinstance(fact, StoreAway | StoreBack)]
+        assert told == [StoreAway, StoreBack]
+
+
+async def _nothing(order: dict) -> None:
+    pass

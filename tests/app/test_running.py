@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def app(request, tmp_path) -> AsyncIterator[Redrive]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/redrive.db"
+async def app(request, folder) -> AsyncIterator[Redrive]:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{folder}/redrive.db"
     async with Redrive(url, poll_seconds=0.05) as app:
         yield app
 
@@ -99,7 +99,7 @@ async def test_until_idle_does_not_wait_for_what_nobody_here_can_do(app):
     assert await count(app, "status:pending attempts:0") == 3
 
 
-async def test_a_letter_that_arrives_as_a_worker_ends_is_left_to_the_next(tmp_path):
+async def test_a_letter_that_arrives_as_a_worker_ends_is_left_to_the_next(folder):
     class Late(MemoryStore):
         """Somebody enqueues right after the worker looked for the last time."""
 
@@ -177,9 +177,9 @@ async def test_a_letter_put_while_a_worker_rests_starts_soon(app):
         assert time.perf_counter() - before < 5
 
 
-async def test_a_letter_put_by_another_process_starts_soon(tmp_path):
+async def test_a_letter_put_by_another_process_starts_soon(folder):
     """Within 100 ms where the machine is idle; here only that nobody waits for the next poll."""
-    path = tmp_path / "redrive.db"
+    path = folder / "redrive.db"
     app = Redrive(f"sqlite:///{path}", poll_seconds=30)
     began = asyncio.Event()
 
@@ -212,8 +212,8 @@ async def test_a_handler_may_enqueue_the_next_letter(app):
 # ---------------------------------------------------------------------- stopping
 
 
-async def test_stop_finishes_what_runs_and_gives_back_what_has_not_begun(tmp_path):
-    app = Redrive(f"sqlite:///{tmp_path}/redrive.db", concurrency=1, prefetch=50)
+async def test_stop_finishes_what_runs_and_gives_back_what_has_not_begun(folder):
+    app = Redrive(f"sqlite:///{folder}/redrive.db", concurrency=1, prefetch=50)
     began, gate = asyncio.Event(), asyncio.Event()
 
     @app.handler("order.created")
@@ -257,8 +257,8 @@ async def test_a_second_stop_stops_now_and_gives_the_attempts_back(app):
     assert await count(app, "status:pending attempts:0 losses:0") == 1
 
 
-async def test_a_handler_that_outlasts_the_drain_is_stopped_and_its_attempt_given_back(tmp_path):
-    app = Redrive(f"sqlite:///{tmp_path}/redrive.db", drain_seconds=0.05)
+async def test_a_handler_that_outlasts_the_drain_is_stopped_and_its_attempt_given_back(folder):
+    app = Redrive(f"sqlite:///{folder}/redrive.db", drain_seconds=0.05)
     began = asyncio.Event()
     release = threading.Event()
 
@@ -299,7 +299,7 @@ async def test_a_worker_tells_when_it_begins_and_ends(app):
 PROGRAM = """
 import asyncio, sys
 from redrive import Redrive
-app = Redrive(f"sqlite:///{sys.argv[1]}", drain_seconds=30)
+app = Redrive(f"sqlite:///{sys.argv[1]}", drain_seconds=30, lease_seconds=1)
 
 @app.handler("order.created")
 async def ship(order: dict):
@@ -347,15 +347,15 @@ class Child:
 
 
 @pytest.fixture
-async def on_file(tmp_path) -> AsyncIterator[Redrive]:
-    store = SqliteStore(tmp_path / "redrive.db")
-    async with Redrive("memory://", store=store) as app:
+async def on_file(folder) -> AsyncIterator[Redrive]:
+    store = SqliteStore(folder / "redrive.db")
+    async with Redrive("memory://", store=store, sweep_seconds=0.05, poll_seconds=0.05) as app:
         yield app
 
 
-async def test_sigterm_finishes_what_runs(on_file, tmp_path):
+async def test_sigterm_finishes_what_runs(on_file, folder):
     receipt = await on_file.enqueue("order.created", {"wait": "a line"})
-    async with Child(tmp_path / "redrive.db") as child:
+    async with Child(folder / "redrive.db") as child:
         await child.says("began")
         child.process.send_signal(signal.SIGTERM)
         child.go_on()
@@ -364,9 +364,9 @@ async def test_sigterm_finishes_what_runs(on_file, tmp_path):
     assert (await on_file.desk.show(receipt.id)).status is Status.DELIVERED
 
 
-async def test_a_second_sigterm_stops_now_and_gives_the_attempt_back(on_file, tmp_path):
+async def test_a_second_sigterm_stops_now_and_gives_the_attempt_back(on_file, folder):
     receipt = await on_file.enqueue("order.created", {"wait": "forever"})
-    async with Child(tmp_path / "redrive.db") as child:
+    async with Child(folder / "redrive.db") as child:
         await child.says("began")
         child.go_on()
         child.process.send_signal(signal.SIGTERM)
@@ -376,16 +376,24 @@ async def test_a_second_sigterm_stops_now_and_gives_the_attempt_back(on_file, tm
     assert (letter.status, letter.attempts, letter.losses) == (Status.PENDING, 0, 0)
 
 
-async def test_a_letter_survives_kill_9_of_its_worker_and_runs_again(on_file, tmp_path):
+async def test_a_letter_survives_kill_9_of_its_worker_and_runs_again(on_file, folder):
     receipt = await on_file.enqueue("order.created", {"wait": "forever"})
-    async with Child(tmp_path / "redrive.db") as child:
+    async with Child(folder / "redrive.db") as child:
         await child.says("began")
+    ran = []
+
+    @on_file.handler("order.created")
+    async def ship(order: dict):
+        ran.append(order)
+
+    await soon(on_file.run(until_idle=True))
     letter = await on_file.desk.show(receipt.id)
-    assert (letter.status, letter.attempts) == (Status.IN_FLIGHT, 1)
+    assert (letter.status, letter.attempts, letter.losses) == (Status.DELIVERED, 1, 1)
+    assert len(ran) == 1
 
 
-async def test_nothing_is_lost_by_a_restart_in_the_middle(tmp_path):
-    path = tmp_path / "redrive.db"
+async def test_nothing_is_lost_by_a_restart_in_the_middle(folder):
+    path = folder / "redrive.db"
     ran, stopped = [], []
 
     def build() -> Redrive:

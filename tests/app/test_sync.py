@@ -16,8 +16,8 @@ from redrive.errors import LetterNotFound, QueueFull
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def app(request, tmp_path):
-    app = Redrive("memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/redrive.db")
+def app(request, folder):
+    app = Redrive("memory://" if request.param == "memory" else f"sqlite:///{folder}/redrive.db")
     yield app
     app.sync.close()
 
@@ -97,9 +97,9 @@ def test_a_worker_in_one_thread_is_fed_by_others(app):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_of_a_web_server_may_enqueue(tmp_path):
+def test_a_forked_child_of_a_web_server_may_enqueue(folder):
     """What a preloading web server does: the application is used, then the process forks."""
-    app = Redrive(f"sqlite:///{tmp_path}/redrive.db")
+    app = Redrive(f"sqlite:///{folder}/redrive.db")
     app.add_handler("order.created", lambda order: None)
     first = app.sync.enqueue("order.created", {"by": "parent"})
     pid = os.fork()
@@ -125,3 +125,13 @@ def _exit_code(pid: int) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     finally:
         timer.cancel()
+
+
+def test_the_desk_may_be_the_first_to_come(app):
+    assert app.sync.desk.stats().books["enqueued"] == 0
+
+
+async def test_an_application_may_be_used_again_after_it_was_closed(app):
+    receipt = await app.enqueue("order.created", {})
+    await app.close()
+    assert (await app.desk.show(receipt.id)).status is Status.PENDING

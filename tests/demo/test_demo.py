@@ -12,7 +12,7 @@ import pytest
 
 from redrive.demo import letters, receipt
 from redrive.demo.screen import Screen
-from redrive.demo.story import _close, main
+from redrive.demo.story import Outcome, _close, _exit_code, main
 from redrive.demo.worker import LOG, WorkerFailed, worker
 
 MET = {"healed": letters.FLAKY, "held": 30, "rescued": 30, "crashed": 1, "neighbours": 99}
@@ -91,7 +91,7 @@ def test_a_wrong_total_is_a_problem(state):
     assert "the books do not balance" in problems
 
 
-@pytest.mark.parametrize("met", ["healed", "rescued", "neighbours"])
+@pytest.mark.parametrize("met", ["healed", "crashed", "rescued", "neighbours"])
 def test_trouble_that_was_not_overcome_is_a_problem(met):
     assert len(receipt.problems(receipt.EXPECTED, MET | {met: MET[met] - 1}, TIMES)) == 1
 
@@ -102,12 +102,22 @@ def test_a_letter_that_no_handler_saw_is_a_problem():
 
 
 def test_a_problem_ends_it_with_1(capsys):
-    assert _close(Screen(), ["delivered is 1998, not 1999"], 10.0) == 1
+    _close(Screen(), ["delivered is 1998, not 1999"], 10.0)
     assert "✗ delivered is 1998, not 1999" in capsys.readouterr().out
+    wrong = Outcome(ok=False, problems=["delivered is 1998, not 1999"], books={}, seconds=1.0, url="")
+    assert _exit_code(wrong, as_json=False) == 1
+
+
+def test_the_outcome_is_printed_as_json_if_asked(capsys):
+    right = Outcome(ok=True, problems=[], books={"enqueued": 1}, seconds=1.0, url="sqlite:///x")
+    assert _exit_code(right, as_json=True) == 0
+    assert capsys.readouterr().out == (
+        '{"ok":true,"problems":[],"books":{"enqueued":1},"seconds":1.0,"url":"sqlite:///x"}\n'
+    )
 
 
 def test_no_problem_ends_it_with_0(capsys):
-    assert _close(Screen(), [], 10.0) == 0
+    _close(Screen(), [], 10.0)
     assert "✓ nothing lost" in capsys.readouterr().out
 
 

@@ -6,7 +6,7 @@ from redrive.core.breaker import BreakerRules
 from redrive.core.letter import Category
 from redrive.desk import queues
 from redrive.desk.archive import archive, purge
-from redrive.desk.group import Verdict, groups, judge
+from redrive.desk.group import Sums, Verdict, groups, judge
 from redrive.desk.stats import stats
 from redrive.stores.contract import Group, QueueSpec, Tally, WorkerBeat
 
@@ -131,4 +131,4 @@ def _tally(status, count):
     ],
 )
 def test_each_rule_gives_its_verdict(group, tallies, verdict):
-    assert judge(group, tallies)[0] is verdict
+    assert judge(group, Sums(tallies))[0] is verdict

@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,9 +41,8 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     def add(self, counts: dict[str, int], *, cycles: int, seconds: float, problems: list[str], **worst: float) -> None:
         """Add a leg."""
-        self.counts = dict(Counter(self.counts) + Counter(counts)) | {
-            name: self.counts.get(name, 0) for name, count in counts.items() if not count and name not in self.counts
-        }
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
         for name, value in worst.items():
             self.worst[name] = max(value, self.worst.get(name, 0.0))
         self.done += cycles

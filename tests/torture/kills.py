@@ -75,7 +75,7 @@ class Sampler:
 
 
 def at_random(
-    folder: Path, cycles: int, seed: int, *, mutant: str = "", floor: int | None = None, patience: float = 60
+    folder: Path, cycles: int, seed: int, *, mutant: str = "", floor: int | None = None, patience: float = 30
 ) -> Outcome:
     """Kill one of four workers every 20 to 100 ms, *cycles* times, then let the rest come to rest and judge."""
     began, rng = time.monotonic(), random.Random(seed)
@@ -112,17 +112,41 @@ def at_random(
     )
 
 
+def in_peace(folder: Path, *, mutant: str = "") -> Verdict:
+    """Let two workers do slow letters and harm nobody: then no letter may have been lost by a worker."""
+    settings = {"folder": str(folder), "lease": 10.0, "sweep": SWEEP, "mutant": mutant, "until_idle": True}
+    with Nursery() as nursery:
+        pids = [nursery.start(WORK, **settings, produce=30, napping=12, seed=seed) for seed in range(2)]
+        wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), 15 if mutant else 60)
+        for pid in pids:
+            if nursery.code(pid) is None:
+                nursery.kill(pid)
+    verdict = judge(History(folder / "history"), folder / "redrive.db", floor=24)
+    rows = checker.read_rows(folder / "redrive.db").values()
+    verdict.blame("letters were taken from living workers", [row.id for row in rows if row.losses])
+    return verdict
+
+
 def come_to_rest(
-    nursery: Nursery, folder: Path, *, mutant: str = "", workers: int = 2, produce: int = 0, seconds: float = 60
-) -> bool:
-    """No more faults: let workers finish; False if they do not within *seconds*, which the judge sees as stuck."""
+    nursery: Nursery, folder: Path, *, mutant: str = "", workers: int = 2, produce: int = 0, seconds: float = 30
+) -> None:
+    """No more faults: let workers finish; give up when nothing has for *seconds*, which the judge sees as stuck."""
     settings = {"until_idle": True, "produce": produce, "mutant": mutant, "lease": LEASE, "sweep": SWEEP}
     pids = [nursery.start(WORK, folder=str(folder), **settings) for _ in range(workers)]
-    done = wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), seconds)
+    left, end = _unfinished(folder), time.monotonic() + seconds
+    while not all(nursery.code(pid) is not None for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+        now = _unfinished(folder)
+        if now < left:  # it goes on
+            left, end = now, time.monotonic() + seconds
     for pid in pids:
         if nursery.code(pid) is None:
             nursery.kill(pid)
-    return done
+
+
+def _unfinished(folder: Path) -> int:
+    with closing(checker._open(folder / "redrive.db")) as connection:
+        return connection.execute("SELECT count(*) FROM letters WHERE status IN ('pending', 'in_flight')").get
 
 
 # ---------------------------------------------------------------------- failpoints

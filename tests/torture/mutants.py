@@ -47,6 +47,11 @@ def _no_sync() -> None:
 def _rescue_by_time() -> None:
     """A letter is taken back because it has run for a while, whatever its lease says, and without a token."""
     _no_token_check()
+    _rescue_of_the_living()
+
+
+def _rescue_of_the_living() -> None:
+    """A letter is taken back while its worker lives and renews its lease; the tokens are checked."""
 
     def expired(connection: Any, _lease_now: int, now_us: int, limit: int) -> Any:
         return original(connection, 1 << 62, now_us, limit)
@@ -109,6 +114,7 @@ MUTANTS = {
     "no_token_check": _no_token_check,
     "no_sync": _no_sync,
     "rescue_by_time": _rescue_by_time,
+    "rescue_of_the_living": _rescue_of_the_living,
     "forgotten_settlements": _forgotten_settlements,
     "counters_not_kept": _counters_not_kept,
     "early_yes": _early_yes,

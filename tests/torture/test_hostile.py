@@ -146,7 +146,8 @@ async def through_every_verb(app: Redrive, letter: Letter) -> None:
     )
     if letter.content_type == BYTES:
         edited += b"\xff"
-        await desk.edit(letter.id, edited, version=letter.payload_version + 1, reason=ESCAPES)
+        done = await desk.edit(letter.id, edited, version=letter.payload_version + 1, reason=ESCAPES)
+        assert len(done.diff) < MEGABYTE
     await desk.replay(letter.id, reason=ESCAPES)
     assert (await desk.show(letter.id)).payload == edited
     await desk.cancel(letter.id)

@@ -22,7 +22,7 @@ def test_kill_9_of_four_workers_on_one_file_loses_nothing(tmp_path: Path):
     outcome = kills.at_random(tmp_path, CYCLES, SEED)
     print(outcome)
     assert outcome.verdict.ok, (
-        f"replay: python -m tests.torture kills --cycles {CYCLES} --seed {SEED}\n{outcome.verdict.problems}"
+        f"replay: pytest -m torture tests/torture/test_kills.py -k four (seed {SEED})\n{outcome.verdict.problems}"
     )
     assert outcome.samples > CYCLES / 2
 
@@ -38,6 +38,4 @@ def test_a_death_at_any_named_point_loses_nothing(tmp_path: Path, times: int, nt
         }
     verdicts = {point: run.result() for point, run in runs.items()}
     bad = {point: verdict.problems for point, verdict in verdicts.items() if not verdict.ok}
-    assert not bad, (
-        f"replay: python -m tests.torture points --point {next(iter(bad))} --times {times} --nth {nth}\n{bad}"
-    )
+    assert not bad, f"replay: pytest -m torture tests/torture/test_kills.py -k '{times}-{nth}'\n{bad}"

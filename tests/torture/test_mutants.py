@@ -24,6 +24,7 @@ CAUGHT_BY_KILLS = {
 }
 CAUGHT_BY_ZOMBIES = {"no_token_check": "break the order of tokens", "rescue_by_time": "break the order of tokens"}
 CAUGHT_BY_POWER_CUTS = {"no_sync"}  # in test_powercut
+CAUGHT_IN_PEACE = {"rescue_of_the_living"}
 
 
 @pytest.mark.parametrize("mutant", CAUGHT_BY_KILLS)
@@ -39,5 +40,16 @@ def test_a_broken_build_is_caught_by_zombies(tmp_path: Path, mutant: str):
     assert any(CAUGHT_BY_ZOMBIES[mutant] in problem for problem in verdict.problems), verdict
 
 
+def test_a_build_that_takes_letters_from_living_workers_is_caught(tmp_path: Path):
+    verdict = kills.in_peace(tmp_path, mutant="rescue_of_the_living")
+    assert any("taken from living workers" in problem for problem in verdict.problems), verdict
+
+
+def test_nobody_takes_letters_from_living_workers(tmp_path: Path):
+    verdict = kills.in_peace(tmp_path)
+    assert verdict.ok, verdict
+
+
 def test_every_mutant_has_its_test():
-    assert set(MUTANTS) == CAUGHT_BY_KILLS.keys() | CAUGHT_BY_ZOMBIES.keys() | CAUGHT_BY_POWER_CUTS
+    caught = [CAUGHT_BY_KILLS, CAUGHT_BY_ZOMBIES, CAUGHT_BY_POWER_CUTS, CAUGHT_IN_PEACE]
+    assert set(MUTANTS) == {name for names in caught for name in names}

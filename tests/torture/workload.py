@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,7 @@ async def _work(
     folder: str, rng: random.Random, produce: int, first: tuple[int, int], *, until_idle: bool, **settings: Any
 ) -> None:
     app, log = build(folder, **settings)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _tell)
     await app.open()
     if any(first):
         hanging = [app.draft("hang", {}) for _ in range(first[0])]
@@ -168,6 +170,12 @@ async def _work(
     await app.run(until_idle=until_idle)
     producing.cancel()
     await app.close()
+
+
+def _tell() -> None:
+    """Say what this worker waits for."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
 
 
 async def _produce(app: Redrive, log: Log, rng: random.Random, letters: int) -> None:

@@ -43,7 +43,7 @@ def awake_again(
     if moment == "running":
         wait_for(lambda: len(_history(folder).starts) > 12, 10)
         os.kill(zombie, signal.SIGSTOP)
-    stopped = wait_for(lambda: _state(zombie) == "T", 20, 0.001) and _lets_others_write(zombie, folder)
+    stopped = wait_for(lambda: _stopped(zombie), 20, 0.001) and _lets_others_write(zombie, folder)
     other = nursery.start(WORK, **common, until_idle=True, produce=10)
     finished = wait_for(lambda: nursery.code(other) is not None, patience) and nursery.code(other) == 0
     os.kill(zombie, signal.SIGCONT)
@@ -77,7 +77,7 @@ def _lets_others_write(zombie: int, folder: Path) -> bool:
     until it sleeps between two transactions.
     """
     for _ in range(100):
-        wait_for(lambda: _state(zombie) == "T", 5, 0.001)
+        wait_for(lambda: _stopped(zombie), 5, 0.001)
         connection = apsw.Connection(str(folder / "redrive.db"))
         try:
             connection.execute("BEGIN IMMEDIATE; ROLLBACK")
@@ -96,5 +96,7 @@ def _history(folder: Path) -> History:
     return History(folder / "history")
 
 
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def _stopped(pid: int) -> bool:
+    """Whether every thread of it has stopped; they do so one by one."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}

@@ -55,12 +55,12 @@ def check(ctx: typer.Context, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def demo(ctx: typer.Context) -> None:
+def demo(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show the main job on an embedded store, in under a minute."""
     from redrive.demo import main
 
     del ctx
-    raise typer.Exit(main() or 0)
+    raise typer.Exit(main(as_json=as_json))
 
 
 def _checked(ctx: typer.Context) -> Checked:

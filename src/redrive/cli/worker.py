@@ -103,11 +103,12 @@ def _run(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> None:
 
 
 async def _work(loaded: Redrive, slot: int, *, until_idle: bool, queues: tuple[str, ...]) -> None:
-    with _metrics(loaded, slot):
-        try:
+    try:
+        await loaded.open()  # before anybody can ask how the store is
+        with _metrics(loaded, slot):
             await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
-        finally:
-            await loaded.close()
+    finally:
+        await loaded.close()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     kind: str
     count: int = 1
-    seconds: float = 0.0  # spent in the handler, all of them together
+    seconds: float = 0.0  # spent in the handler since this was last told, failed tries included
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +211,21 @@ class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
+class StoreAway(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker cannot reach its store; it keeps what it has to settle and tries again."""
+
+    name: ClassVar[str] = "redrive.store.away"
+    worker: str
+    why: str
+
+
+class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker reaches its store again."""
+
+    name: ClassVar[str] = "redrive.store.back"
+    worker: str
+
+
 FACTS = (
     Enqueued,
     Delivered,
@@ -231,6 +246,8 @@ FACTS = (
     WorkerStarted,
     WorkerStopped,
     Orphaned,
+    StoreAway,
+    StoreBack,
 )
 
 Fact = (
@@ -253,4 +270,6 @@ Fact = (
     | WorkerStarted
     | WorkerStopped
     | Orphaned
+    | StoreAway
+    | StoreBack
 )

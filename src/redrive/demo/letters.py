@@ -59,7 +59,7 @@ def _parcels() -> Letters:
 
 def _invoices() -> Letters:
     for n in range(INVOICES):
-        font = "Cursed" if n < CURSED else "Garamond"  # at once, so that its three crashes come before the kill
+        font = "Cursed" if _is_one_of(n, CURSED, INVOICES) else "Garamond"
         yield n / INVOICES, "invoices", "invoice.render", {"number": n, "font": font}
 
 

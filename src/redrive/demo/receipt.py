@@ -44,6 +44,8 @@ def problems(books: Mapping[str, int], met: Mapping[str, int], times: Mapping[st
         wrong.append("the books do not balance")
     if met["healed"] != letters.FLAKY:
         wrong.append(f"{met['healed']} payments healed by retries, not {letters.FLAKY}")
+    if met["crashed"] != letters.CURSED:
+        wrong.append(f"{met['crashed']} letters failed because they crash their process, not {letters.CURSED}")
     if met["rescued"] < met["held"]:
         wrong.append(f"the killed worker held {met['held']} letters, and {met['rescued']} were taken back")
     if met["neighbours"] != letters.INVOICES - letters.CURSED:

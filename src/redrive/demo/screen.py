@@ -31,12 +31,12 @@ _QUARTERS = 4  # plain lines of progress
 class Screen:
     """Where the story is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stderr: bool = False) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets question marks, not a crash
-        console = Console(highlight=False, emoji=False)
+        console = Console(highlight=False, emoji=False, stderr=stderr)
         width = min(console.width, _WIDEST) if console.is_terminal else _WIDEST
-        self._console = Console(highlight=False, emoji=False, width=width)
+        self._console = Console(highlight=False, emoji=False, width=width, stderr=stderr)
         self._steps = 0
         self._owes_a_line = False  # a table is followed by an empty line, and a step begins with one
 

@@ -40,12 +40,26 @@ by = "you"
 """
 
 
-def main() -> int:
-    """Run the demo; return 0 if everything came out as it must, 1 if not, 130 if it was interrupted."""
-    screen = Screen()
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How the demo came out, for `--json`."""
+
+    ok: bool
+    problems: list[str]
+    books: dict[str, int]
+    seconds: float
+    url: str
+
+
+def main(*, as_json: bool = False) -> int:
+    """
+    Run the demo; return 0 if everything came out as it must, 1 if not, 130 if it was interrupted.
+
+    With *as_json* the story goes to the error stream and the outcome, as JSON, to the output.
+    """
+    screen = Screen(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="redrive-demo-"))
     try:
-        return asyncio.run(_tell(screen, folder))
+        return _exit_code(asyncio.run(_tell(screen, folder)), as_json=as_json)
     except KeyboardInterrupt:
         shutil.rmtree(folder, ignore_errors=True)
         screen.say("interrupted; nothing is left behind")
@@ -57,33 +71,39 @@ def main() -> int:
     return 1
 
 
-async def _tell(screen: Screen, folder: Path) -> int:
+def _exit_code(outcome: Outcome, *, as_json: bool) -> int:
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
+    return 0 if outcome.ok else 1
+
+
+async def _tell(screen: Screen, folder: Path) -> Outcome:
     clock = SystemClock()
     began = clock.monotonic()
     url, config = _set_up(folder)
     screen.title("redrive", "Retry what can heal, dead-letter what cannot, lose nothing.")
     async with asyncio.timeout(_LIMIT), Redrive(url, config=config) as app:
         await running.accept(app, screen)
-        met = await running.run_and_kill(app, screen, folder)
+        crash = await running.crash(app, screen, folder)
+        met = crash | await running.run_and_kill(app, screen, folder)
         await operating.look(app, screen)
         example = await operating.understand(app, screen)
         await operating.fix(app, screen)
         await operating.replay(app, screen, folder)
         books, times = await running.books_of(app), receipt.handled(folder)
     receipt.show(screen, books, met, times)
-    code = _close(screen, receipt.problems(books, met, times), clock.monotonic() - began)
+    problems, seconds = receipt.problems(books, met, times), clock.monotonic() - began
+    _close(screen, problems, seconds)
     _offer(screen, url, example)
-    return code
+    return Outcome(ok=not problems, problems=problems, books=dict(books), seconds=round(seconds, 1), url=url)
 
 
-def _close(screen: Screen, problems: Sequence[str], seconds: float) -> int:
-    """Say how it came out; return the exit code."""
+def _close(screen: Screen, problems: Sequence[str], seconds: float) -> None:
+    """Say how it came out."""
     for problem in problems:
         screen.trouble(problem)
-    if problems:
-        return 1
-    screen.done(f"nothing lost, nothing stuck, the books balance, in {seconds:.0f} s")
-    return 0
+    if not problems:
+        screen.done(f"nothing lost, nothing stuck, the books balance, in {seconds:.0f} s")
 
 
 def _set_up(folder: Path) -> tuple[str, Path]:

@@ -54,11 +54,12 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(folder: Path, release: str) -> AsyncIterator[Worker]:
-    """Run a worker of *release*; it does not outlive the block."""
+async def worker(folder: Path, release: str, *queues: str) -> AsyncIterator[Worker]:
+    """Run a worker of *release*, on these queues only if there are any; it does not outlive the block."""
     with (folder / LOG).open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *_COMMAND,
+            *(f"--queue={queue}" for queue in queues),
             cwd=folder,
             env=_environment(release),
             stdin=asyncio.subprocess.DEVNULL,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HEX_WIDTH = 32
 _DIFF_LINES = 400
+_DIFF_BYTES = 1 << 20
 
 
 class Form(StrEnum):
@@ -108,6 +109,9 @@ def payload_from(letter: Letter, sheet: Sheet) -> bytes:
 
 def diff(before: Letter, after: Letter) -> str:
     """Return what changed as a unified diff of indented JSON, text or hex; long ones are cut and say so."""
+    sizes = len(before.payload), len(after.payload)
+    if max(sizes) > _DIFF_BYTES:  # comparing it would take longer than anybody waits
+        return f"… too large to compare: {sizes[0]:,} bytes before, {sizes[1]:,} bytes after"
     lines = list(
         difflib.unified_diff(
             sheet_for(before).text.splitlines(),

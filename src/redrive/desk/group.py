@@ -16,15 +16,15 @@ Knows no store beyond its groups and its maintained counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.letter import Category, instant
+from redrive.core.letter import Category, Status, instant
 from redrive.core.query import parse
-from redrive.stores.contract import total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,15 +70,31 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
 async def groups(store: Store, query_text: str = "", *, limit: int = 50) -> Groups:
     """Group the failed letters that match; an empty query groups all of them."""
     found = await store.groups(parse(query_text), limit=limit)
-    tallies = await store.tallies() if found else []
-    return Groups(groups=[_view(group, tallies) for group in found])
+    sums = Sums(await store.tallies() if found else [])
+    return Groups(groups=[_view(group, sums) for group in found])
 
 
-def judge(group: Group, tallies: Sequence[Tally]) -> tuple[Verdict, str]:
+class Sums:
+    """The maintained counts, summed once for all groups."""
+
+    def __init__(self, tallies: Sequence[Tally]) -> None:
+        self.by_kind: Counter[tuple[str, str]] = Counter()  # status and kind
+        self.by_group: Counter[str] = Counter()
+        for tally in tallies:
+            self.by_kind[tally.status, tally.kind] += tally.count
+            if tally.status == Status.FAILED:
+                self.by_group[tally.fingerprint] += tally.count
+
+    def of(self, status: Status, kinds: Sequence[str]) -> int:
+        """Return how many letters of *kinds* are in *status*."""
+        return sum(self.by_kind[status, kind] for kind in kinds)
+
+
+def judge(group: Group, sums: Sums) -> tuple[Verdict, str]:
     """Return the verdict on *group* and the rule that gave it, in words."""
     categories = set(group.categories)
-    delivered, failed = _finished(group, tallies)
-    this_way = max(group.count, total(tallies, status="failed", fingerprint=group.fingerprint))
+    delivered, failed = sums.of(Status.DELIVERED, group.kinds), sums.of(Status.FAILED, group.kinds)
+    this_way = max(group.count, sums.by_group[group.fingerprint])
     if group.fingerprint == CRASHED:
         return Verdict.POISON, "workers died while running these letters"
     if categories and categories <= _ELSEWHERE:
@@ -92,8 +108,8 @@ def judge(group: Group, tallies: Sequence[Tally]) -> tuple[Verdict, str]:
     return Verdict.UNCLEAR, f"too few finished letters of {_kinds(group)} to tell"
 
 
-def _view(group: Group, tallies: Sequence[Tally]) -> GroupView:
-    verdict, explanation = judge(group, tallies)
+def _view(group: Group, sums: Sums) -> GroupView:
+    verdict, explanation = judge(group, sums)
     return GroupView(
         group=group.fingerprint,
         error_type=group.error_type,
@@ -106,12 +122,6 @@ def _view(group: Group, tallies: Sequence[Tally]) -> GroupView:
         verdict=str(verdict),
         explanation=explanation,
     )
-
-
-def _finished(group: Group, tallies: Sequence[Tally]) -> tuple[int, int]:
-    delivered = sum(total(tallies, status="delivered", kind=kind) for kind in group.kinds)
-    failed = sum(total(tallies, status="failed", kind=kind) for kind in group.kinds)
-    return delivered, failed
 
 
 def _words(categories: set[str]) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redrive.core.query import Query
     from redrive.stores.contract import Store
 
-PAGE = 1_000
+PAGE = 2_000
 _SAMPLE = 5
 _LOOK = 500  # letters whose kinds a preview counts
 

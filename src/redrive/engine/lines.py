@@ -31,18 +31,19 @@ class Lane:
 class Line:
     """Kinds of one queue that share limits."""
 
-    __slots__ = ("breaker", "concurrency", "kinds", "lane", "most", "ready", "running", "size")
+    __slots__ = ("batches", "breaker", "concurrency", "kinds", "lane", "most", "ready", "running", "size")
 
     def __init__(self, lane: Lane, kinds: tuple[str, ...], concurrency: int, most: int, breaker: str | None) -> None:
         self.lane, self.kinds, self.concurrency, self.breaker = lane, kinds, concurrency, breaker
         self.most = max(most, concurrency)  # the farthest it may claim ahead
+        self.batches = 2 if most else 1  # one that runs, and one that is on its way if it may claim ahead at all
         self.size = concurrency  # how many letters it wants to hold now
         self.running = 0
         self.ready: deque[Claim] = deque()
 
     def want(self, limit: int | None = None) -> Want | None:
         """Return what it lacks, None if it holds enough."""
-        lacking = self.size - len(self.ready) - self.running
+        lacking = min(self.size, self.batches * self.size - len(self.ready) - self.running)
         lacking = lacking if limit is None else min(lacking, limit)
         return Want(self.lane.name, self.kinds, lacking) if lacking > 0 else None
 
@@ -81,7 +82,7 @@ class Lines:
         lane = self._by_queue[group[0].queue]
         own = group[0].concurrency or lane.concurrency
         # Threads and processes cannot be quick enough for a long line ahead of them.
-        most = self._prefetch if group[0].engine == "async" else 2 * own
+        most = self._prefetch if group[0].engine == "async" else min(self._prefetch, 2 * own)
         line = Line(lane, tuple(handler.kind for handler in group), min(own, lane.concurrency), most, group[0].breaker)
         self.all.append(line)
         for handler in group:

@@ -9,12 +9,13 @@ no delay (`policy`), no SQL, and nothing of how a handler is run (the engines).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, decide
+from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
 from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
@@ -63,9 +64,11 @@ class Processor:
         self._asked: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]] | None = None
         self._policies: dict[str, RetryPolicy] = {}
         self._firsts: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not yet told, by kind
         self._suspect: Claim | None = None  # to run alone: its last worker died
         self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
+        self._away = False
         self._claimed: dict[int, float] = {}  # when, by token: how long a letter ran is part of its age
         self.held: dict[int, Claim] = {}  # what this process may settle, by place
         self.stopping = False
@@ -77,20 +80,31 @@ class Processor:
         """Do one round and return how long to rest: 0 while there is more to do."""
         try:
             settled, exchanged = await (self._asked or self._ask())
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             self._asked = None
+            self._store_is(away=str(error))
             return _RUN_AGAIN  # what was to be settled waits in self._outcomes
         self._asked = None
+        self._store_is(away="")
         hit("processor.after_exchange")
         self._tell(settled, exchanged)
         self._take(exchanged.claims)
         if self._has_ready and not self._suspect:
-            self._asked = self._ask()  # the store works while the handlers do
+            self._asked = self._ask()
+            await asyncio.sleep(0)  # lets it reach the store, which then works while the handlers do
         hit("processor.before_start")
         self._start_ready()
         hit("processor.after_start")
         await self._dependencies.report()
         return 0.0 if self._asked or self._outcomes or exchanged.claims else 1.0
+
+    def _store_is(self, *, away: str) -> None:
+        """Tell when the store goes away and when it is back; not of every try between."""
+        if away and not self._away:
+            self._announce(StoreAway(worker=self._worker, why=away))
+        elif self._away and not away:
+            self._announce(StoreBack(worker=self._worker))
+        self._away = bool(away)
 
     @property
     def idle(self) -> bool:
@@ -174,10 +188,12 @@ class Processor:
 
     def _start(self, line: Line, claim: Claim) -> None:
         handler = self._handlers[claim.letter.kind]
-        self._engines[handler.engine].start(handler, claim.letter, (line, claim), self._finished)
+        ticket = (line, claim, self._clock.monotonic())
+        self._engines[handler.engine].start(handler, claim.letter, ticket, self._finished)
 
-    def _finished(self, ticket: tuple[Line, Claim], outcome: Outcome) -> None:
-        line, claim = ticket
+    def _finished(self, ticket: tuple[Line, Claim, float], outcome: Outcome) -> None:
+        line, claim, began = ticket
+        self._seconds[claim.letter.kind] += self._clock.monotonic() - began
         line.running -= 1
         line.lane.running -= 1
         if claim is self._alone:
@@ -272,7 +288,15 @@ class Processor:
                 self._learn(breaker, move)
         routine = getattr(self._announce, "wants_routine", True)
         for fact in facts_of(settled, exchanged.accepted, routine=routine):
-            self._announce(fact)
+            self._announce(self._completed(fact))
+
+    def _completed(self, fact: Fact) -> Fact:
+        """Add what only the processor knows: the time spent in handlers, and their names."""
+        if isinstance(fact, Delivered):
+            return msgspec.structs.replace(fact, seconds=self._seconds.pop(fact.kind, 0.0))
+        if isinstance(fact, Died) and not fact.handler and fact.kind in self._handlers:
+            return msgspec.structs.replace(fact, handler=self._handlers[fact.kind].name)
+        return fact
 
     def _learn(self, breaker: str, move: Move) -> None:
         """Note what a letter says of the dependency it needs; learned once, after it was settled."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import structlog
-
 from redrive.core.facts import Delivered, Enqueued
+from redrive.signals.log import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +59,4 @@ class Hub:
     def _complain(self, listener: Callable[[Fact], None], error: Exception) -> None:
         self._broken[id(listener)] += 1
         if self._broken[id(listener)] <= _LOUD:
-            structlog.get_logger("redrive").warning(
-                "redrive.listener.failed", listener=repr(listener), error=type(error).__name__
-            )
+            write("warning", "redrive.listener.failed", {"listener": repr(listener), "error": type(error).__name__})

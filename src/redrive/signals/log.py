@@ -43,25 +43,27 @@ LEVELS: dict[type, str] = {
     facts.WorkerStarted: "info",
     facts.WorkerStopped: "info",
     facts.Orphaned: "warning",
+    facts.StoreAway: "error",
+    facts.StoreBack: "info",
 }
 
 
 def log_facts(fact: Fact) -> None:
     """Write one line about *fact*."""
-    level = LEVELS[type(fact)]
+    write(LEVELS[type(fact)], fact.name, msgspec.structs.asdict(fact))
+
+
+def write(level: str, event: str, fields: dict[str, Any]) -> None:
+    """Write one line about *event*, where the application's log is."""
     if structlog.is_configured():
-        getattr(structlog.get_logger("redrive"), level)(fact.name, **fields_of(fact))
+        safe = {name: _safe(value) for name, value in fields.items()}
+        getattr(structlog.get_logger("redrive"), level)(event, **safe)
     elif _STANDARD.isEnabledFor(number := logging.getLevelNamesMapping()[level.upper()]):
-        fields = " ".join(f"{name}={value!r}" for name, value in fields_of(fact).items())
-        _STANDARD.log(number, "%s %s", fact.name, fields)
-
-
-def fields_of(fact: Fact) -> dict[str, Any]:
-    """Return what *fact* says, fit for a terminal: kinds, queues and errors are written by strangers."""
-    return {name: _safe(value) for name, value in msgspec.structs.asdict(fact).items()}
+        _STANDARD.log(number, "%s %s", event, " ".join(f"{name}={_safe(fields[name])!r}" for name in fields))
 
 
 def _safe(value: Any) -> Any:
+    """Return *value* fit for a terminal: kinds, queues and errors are written by strangers."""
     if isinstance(value, str):
         text = str(value)
         return text if text.isprintable() else ascii(text)[1:-1]

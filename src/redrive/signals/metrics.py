@@ -65,6 +65,12 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
         (*_LETTER, "why"),
         "Letters that went back with their attempt; why is breaker, caution, engine, shutdown or other.",
     ),
+    Metric(
+        "redrive_handler_seconds_total",
+        "counter",
+        _LETTER,
+        "Seconds spent in handlers, failed tries included; over the letters delivered it is their mean.",
+    ),
     Metric("redrive_letters_rescued_total", "counter", _LETTER, "Letters taken back from workers that died or hung."),
     Metric("redrive_letters_replayed_total", "counter", (), "Failed letters that were given another cycle."),
     Metric("redrive_letters_archived_total", "counter", (), "Letters that operators archived or cancelled."),
@@ -78,9 +84,9 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
     Metric("redrive_queues_resumed_total", "counter", ("queue",), "Times that a queue was resumed."),
     Metric("redrive_workers_started_total", "counter", (), "Workers that began to claim."),
     Metric("redrive_workers_stopped_total", "counter", (), "Workers that ended in order."),
-    Metric(
-        "redrive_orphans_seen_total", "counter", _LETTER, "Sweeps that found pending letters which no worker handles."
-    ),
+    Metric("redrive_orphans_seen_total", "counter", _LETTER, "Times that a kind was found to wait without a handler."),
+    Metric("redrive_store_outages_total", "counter", (), "Times that this process lost its store."),
+    Metric("redrive_store_recoveries_total", "counter", (), "Times that this process reached its store again."),
     Metric(
         "redrive_retry_delay_seconds",
         "histogram",
@@ -137,6 +143,11 @@ def _enqueued(fact: facts.Enqueued) -> Iterable[Measure]:
         yield Measure("redrive_letters_duplicate_total", labels, fact.duplicates)
 
 
+def _delivered(fact: facts.Delivered) -> Iterable[Measure]:
+    yield Measure("redrive_letters_delivered_total", (fact.queue, fact.kind), fact.count)
+    yield Measure("redrive_handler_seconds_total", (fact.queue, fact.kind), fact.seconds)
+
+
 def _retried(fact: facts.Retried) -> Iterable[Measure]:
     yield Measure("redrive_letters_retried_total", (fact.queue, fact.kind, str(fact.category)), 1)
     yield Measure("redrive_retry_delay_seconds", (fact.queue, fact.kind), fact.delay)
@@ -171,7 +182,7 @@ def _why(reason: str) -> str:
 
 _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
     facts.Enqueued: _enqueued,
-    facts.Delivered: _letters("redrive_letters_delivered_total"),
+    facts.Delivered: _delivered,
     facts.Retried: _retried,
     facts.Died: _died,
     facts.Released: _released,
@@ -189,6 +200,8 @@ _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
     facts.WorkerStarted: _acts("redrive_workers_started_total"),
     facts.WorkerStopped: _acts("redrive_workers_stopped_total"),
     facts.Orphaned: lambda fact: (Measure("redrive_orphans_seen_total", (fact.queue, fact.kind), 1),),
+    facts.StoreAway: _acts("redrive_store_outages_total"),
+    facts.StoreBack: _acts("redrive_store_recoveries_total"),
 }
 
 

@@ -7,7 +7,8 @@ Which status a verb needs is said in `core.moves`, not here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,7 @@ from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFou
 from redrive.failpoints import hit
 from redrive.stores.sqlite import finding, lanes, rows
 from redrive.stores.sqlite.compiling import compile_query
+from redrive.stores.sqlite.scanning import Walk, scan
 from redrive.stores.sqlite.turn import Trait
 
 if TYPE_CHECKING:
@@ -252,14 +254,14 @@ def step(turn: Turn, plan_id: str, limit: int) -> Step:
 
 def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
     """Return the rows to act on, how far was looked, and at how many."""
-    compiled = compile_query(parse(plan.query), turn.now_us)
+    compiled = compile_query(parse(plan.query), turn.now_us, turn.connection)
     # The verb's own status, as a literal: acts touch nothing else, and a partial index answers it.
-    where = f"status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ? AND seq > ?"
-    sql = f"SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY seq LIMIT ?"  # noqa: S608 - parameters only
+    where = f"status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ?"
+    narrowed = compiled._replace(where=where, bindings=(*compiled.bindings, plan.cutoff))
     found: list[Row] = []
     cursor, looked_at = plan.cursor, 0
-    bindings = (*compiled.bindings, plan.cutoff, plan.cursor, limit)
-    for row in [Row(*cast("tuple[Any, ...]", values)) for values in turn.sql(sql, bindings)]:
+    walk = Walk(_COLUMNS, plan.cursor, newest_first=False)
+    for row in [Row(*values) for values in islice(scan(turn.connection, narrowed, walk), limit)]:
         if len(found) == most:
             break
         cursor, looked_at = row.seq, looked_at + 1

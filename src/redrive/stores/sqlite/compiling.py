@@ -14,7 +14,9 @@ from redrive.core.letter import Priority, Status
 from redrive.core.query import Query, Term
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    import apsw
 
 _LAST_CHARACTER = "\U0010ffff"
 _TEXT = {
@@ -38,21 +40,35 @@ class Clause(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """A WHERE, its parameters, and the terms that must still be judged row by row."""
+    """A WHERE, its parameters, the terms that must still be judged row by row, and a text to search for."""
 
     where: str
     bindings: tuple[object, ...]
     rest: Query
+    search: str | None
 
 
-def compile_query(query: Query, now_us: int) -> Compiled:
+def compile_query(query: Query, now_us: int, connection: apsw.Connection) -> Compiled:
     """Translate *query* as it stands at *now_us*."""
-    dead = any(_is_dead(term) for term in query.terms)
-    clauses = [(term, _clause(term, now_us, dead=dead)) for term in query.terms]
+    clauses = [(term, _clause(term, now_us, connection)) for term in query.terms]
     said = [clause for _, clause in clauses if clause is not None]
     rest = tuple(term for term, clause in clauses if clause is None or not clause.exact)
     where = " AND ".join(clause.sql for clause in said) or "1"
-    return Compiled(where, tuple(value for clause in said for value in clause.bindings), Query(rest))
+    return Compiled(where, tuple(value for clause in said for value in clause.bindings), Query(rest), _search(query))
+
+
+def _search(query: Query) -> str | None:
+    """Return what the search index is to be asked for: it knows the errors of dead letters only."""
+    if not any(_is_dead(term) for term in query.terms):
+        return None
+    texts = [str(term.values[0]) for term in query.terms if _is_searched(term)]
+    longest = max(texts, key=len, default="")
+    return '"' + longest.replace('"', '""') + '"' if len(longest) >= _SHORTEST_SEARCH else None
+
+
+def _is_searched(term: Term) -> bool:
+    positive = term.field == "error" and term.op == "contains" and not term.negated
+    return positive and len(term.values) == 1 and str(term.values[0]).isascii()
 
 
 def _is_dead(term: Term) -> bool:
@@ -60,7 +76,7 @@ def _is_dead(term: Term) -> bool:
     return term.field == "status" and not term.negated and set(term.values) <= {"failed", "archived"}
 
 
-def _clause(term: Term, now_us: int, *, dead: bool) -> Clause | None:
+def _clause(term: Term, now_us: int, connection: apsw.Connection) -> Clause | None:
     if term.field == "status":
         return _status(term)
     if term.field == "priority":
@@ -70,8 +86,8 @@ def _clause(term: Term, now_us: int, *, dead: bool) -> Clause | None:
     if term.field in _NUMBERS:
         return _number(term)
     if term.field == "group":
-        return None if term.negated else _prefix("fingerprint", term, exact=True)
-    return _text(term, dead=dead) if term.field in _TEXT else None
+        return _group(term, connection)
+    return _text(term) if term.field in _TEXT else None
 
 
 def _status(term: Term) -> Clause:
@@ -104,13 +120,23 @@ def _number(term: Term) -> Clause | None:
     return Clause(f"{term.field} {_COMPARE[term.op]} ?", term.values)
 
 
-def _text(term: Term, *, dead: bool) -> Clause | None:
+def _group(term: Term, connection: apsw.Connection) -> Clause | None:
+    """Ask for the one group that is meant by an equality: an index can then give its letters in order."""
+    clause = None if term.negated else _prefix("fingerprint", term, exact=term.op == "prefix")
+    if clause is None:
+        return None
+    sql = f"SELECT fingerprint FROM groups WHERE {clause.sql} LIMIT 2"  # noqa: S608 - parameters only
+    meant = connection.execute(sql, clause.bindings).fetchall()
+    return Clause("fingerprint = ?", meant[0], clause.exact) if len(meant) == 1 else clause
+
+
+def _text(term: Term) -> Clause | None:
     column = _TEXT[term.field]
     if term.op == "eq":
         return _among(column, list(term.values), negated=term.negated)
-    if term.negated:
+    if term.negated or term.op not in ("glob", "prefix"):
         return None
-    return _LOOSE[term.op](column, term, dead) if term.op in _LOOSE else None
+    return _prefix(column, term, exact=False)
 
 
 def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
@@ -120,23 +146,3 @@ def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
         return None
     ranges = " OR ".join(f"({column} >= ? AND {column} < ?)" for _ in starts)
     return Clause(f"({ranges})", tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)), exact)
-
-
-def _search(column: str, term: Term, dead: bool) -> Clause | None:  # noqa: FBT001 - one of a table of functions
-    """Ask the search index; texts that it covers in part only are let through."""
-    text = str(term.values[0])
-    usable = dead and column == "last_error" and len(term.values) == 1 and text.isascii()
-    if not usable or len(text) < _SHORTEST_SEARCH:
-        return None
-    sql = (
-        "seq IN (SELECT rowid FROM error_text WHERE error_text MATCH ? "
-        "UNION ALL SELECT seq FROM letters WHERE length(last_error) > 500)"
-    )
-    return Clause(sql, ('"' + text.replace('"', '""') + '"',), exact=False)
-
-
-_LOOSE: dict[str, Callable[[str, Term, bool], Clause | None]] = {
-    "glob": lambda column, term, _dead: _prefix(column, term, exact=False),
-    "prefix": lambda column, term, _dead: _prefix(column, term, exact=False),
-    "contains": _search,
-}

@@ -15,22 +15,16 @@ from redrive.core.query import Query, Term
 from redrive.stores.contract import Group, Page, Tally
 from redrive.stores.sqlite import rows
 from redrive.stores.sqlite.compiling import compile_query
+from redrive.stores.sqlite.scanning import Walk, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import apsw
 
-    from redrive.stores.sqlite.compiling import Compiled
 
 _FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
 _TRAITS = ("queue", "kind", "status", "category", "error_type", "group")  # what tallies can answer alone
-_FEW = 10_000
-_WAITING = """
-seq IN (SELECT seq FROM letters INDEXED BY letters_due WHERE status = 'pending' AND held = 0
-        UNION ALL
-        SELECT seq FROM letters INDEXED BY letters_held WHERE status = 'pending' AND held > 0)
-"""
 
 
 def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
@@ -50,38 +44,20 @@ def find(connection: apsw.Connection, query: Query, cursor: str | None, limit: i
 def _matching(
     connection: apsw.Connection, query: Query, cursor: str | None, now_us: int
 ) -> Iterator[tuple[int, Letter]]:
-    compiled = compile_query(query, now_us)
-    where, bindings = _from(compiled, cursor, connection)
-    sql = f"SELECT {rows.ALL} FROM letters WHERE {where} ORDER BY seq DESC"  # noqa: S608 - parameters only
-    for row in connection.execute(sql, bindings):
+    compiled = compile_query(query, now_us, connection)
+    walk = Walk(rows.ALL, None if cursor is None else int(cursor), newest_first=True)
+    for row in scan(connection, compiled, walk):
         letter = rows.letter_of(connection, row)
         if compiled.rest.matches(letter, now_us):
             yield row[0], letter
 
 
-def _from(compiled: Compiled, cursor: str | None, connection: apsw.Connection) -> tuple[str, tuple[Any, ...]]:
-    where, bindings = compiled.where, compiled.bindings
-    if "status = 'pending'" in where and _pending(connection) < _FEW:
-        # Few among many: asking the indexes of waiting letters beats walking the table.
-        where = f"{_WAITING} AND {where}"
-    if cursor is not None:
-        where, bindings = f"({where}) AND seq < ?", (*bindings, int(cursor))
-    return where, bindings
-
-
-def _pending(connection: apsw.Connection) -> int:
-    sql = "SELECT coalesce(sum(n), 0) FROM tallies WHERE status = 'pending'"
-    return int(rows.the_row(connection, sql)[0])
-
-
 def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) -> int:
     """Count matching letters, but not beyond *at_most*."""
-    compiled = compile_query(query, now_us)
-    if not compiled.rest.is_empty:
-        return sum(1 for _ in islice(_matching(connection, query, None, now_us), at_most))
-    where, bindings = _from(compiled, None, connection)
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM letters WHERE {where} LIMIT ?)"  # noqa: S608 - parameters only
-    return int(rows.the_row(connection, sql, (*bindings, at_most))[0])
+    compiled = compile_query(query, now_us, connection)
+    if compiled.rest.is_empty:
+        return sum(1 for _ in islice(scan(connection, compiled, Walk("seq", None, newest_first=True)), at_most))
+    return sum(1 for _ in islice(_matching(connection, query, None, now_us), at_most))
 
 
 def tallies(connection: apsw.Connection) -> list[Tally]:

@@ -190,7 +190,10 @@ class SqliteStore:
         """Whether anybody committed since this was last asked; costs microseconds."""
         if self._writer is None:
             raise StoreClosed(_not_open(self.path))
-        before, self._heard = self._heard, int(self._ear.pragma("data_version"))
+        try:
+            before, self._heard = self._heard, int(self._ear.pragma("data_version"))
+        except apsw.Error as error:
+            raise explain_error(error, self.path) from error
         return before != self._heard
 
     # ------------------------------------------------------------------ shared state

@@ -123,7 +123,7 @@ class Writer:
                 self._commit_all(operations)
                 _answer(operations)
                 self._afterwards()
-            elif self._closing:
+            if self._closing and self._waiting.empty():  # the wish to close may have come along with operations
                 break
         with contextlib.suppress(apsw.Error):  # a last checkpoint is a courtesy to the next opener
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -1,0 +1,394 @@
+# ruff: noqa: INP001 - run by path; it stands beside the pages that it writes
+"""
+Write the generated parts of the reference: `python docs/generate.py`.
+
+Owns what stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->` in the pages; everything
+around it is written by hand. A test fails when a part is not what this file writes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import MISSING
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer.main
+
+import redrive
+from redrive import errors
+from redrive.app import Redrive
+from redrive.cli.root import app as command_line
+from redrive.core import fingerprint, terms
+from redrive.core.breaker import BreakerRules
+from redrive.core.budget import BudgetRules
+from redrive.core.facts import FACTS
+from redrive.core.policy import RetryPolicy
+from redrive.desk.face import Desk
+from redrive.engine.handler import Options
+from redrive.settings import PREFIX, Settings
+from redrive.signals.log import LEVELS
+from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
+from redrive.stores.sqlite.file import migrations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from redrive.signals.metrics import Metric
+
+DOCS = Path(__file__).parent
+_PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+
+
+def render(page: str) -> str:
+    """Return the text of *page* with every generated part as it should be."""
+    return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n\n{found[3]}", page)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def first_line(thing: object) -> str:
+    """Return the first sentence of a docstring."""
+    said = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
+    return re.sub(r"(?<![\w*])\*(\w+)\*(?![\w*])", r"`\1`", said)
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def settings() -> str:
+    """Return a table of all settings."""
+    return table(
+        ("setting", "environment", "default", "means", "example"), (_setting(n) for n in Settings.model_fields)
+    )
+
+
+def _setting(name: str) -> tuple[str, ...]:
+    field = Settings.model_fields[name]
+    example = (field.examples or [""])[0]
+    means = f"{(field.description or '').removesuffix('.')}{_bounds(field)}."
+    return f"`{name}`", f"`{PREFIX}{name.upper()}`", _shown(field.default), means, f"`{example}`"
+
+
+def _shown(value: object) -> str:
+    return "absent" if value in (None, ()) else f"`{value}`"
+
+
+def _bounds(field: Any) -> str:
+    words = {"ge": "from {}", "gt": "above {}", "le": "up to {}"}
+    said = [words[name].format(limit) for each in field.metadata for name in words if (limit := _limit(each, name))]
+    choices = getattr(field.annotation, "__args__", ()) if "Literal" in str(field.annotation) else ()
+    said += [" or ".join(f"`{choice}`" for choice in choices)] if choices else []
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _limit(constraint: object, name: str) -> str:
+    value = getattr(constraint, name, None)
+    return "" if value is None else f"{value:g}"
+
+
+# ---------------------------------------------------------------------- the command line
+
+
+def cli() -> str:
+    """Return a section for each command."""
+    root = typer.main.get_command(command_line)
+    sections = [_options("Global options stand before the command:", root.params)]
+    sections += [_command(path, command) for path, command in commands()]
+    return "\n\n".join(sections)
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield every command by its full name."""
+    root: Any = typer.main.get_command(command_line)
+    for name, command in root.commands.items():
+        yield f"redrive {name}", command
+        yield from ((f"redrive {name} {sub}", each) for sub, each in getattr(command, "commands", {}).items())
+
+
+def _command(path: str, command: Any) -> str:
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    usage = " ".join((path, *(_argument(param) for param in arguments), "[OPTIONS]"))
+    parts = [f"## {path}", f"```\n{usage}\n```", " ".join((command.help or "").split())]
+    if arguments:
+        parts.append(table(("argument", "means"), ((f"`{_name(each)}`", each.help or "") for each in arguments)))
+    parts.append(_options("", command.params))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _argument(param: Any) -> str:
+    name = _name(param) + ("…" if param.nargs != 1 or getattr(param, "multiple", False) else "")
+    return name if param.required else f"[{name}]"
+
+
+def _name(param: Any) -> str:
+    return str(param.metavar or param.name.upper())
+
+
+def _options(title: str, params: Sequence[Any]) -> str:
+    rows = [_option(param) for param in params if param.param_type_name == "option" and param.name != "help"]
+    return "\n\n".join(part for part in (title, table(("option", "means", "default"), rows)) if part) if rows else ""
+
+
+def _option(param: Any) -> tuple[str, ...]:
+    names = ", ".join(f"`{name}`" for name in (*param.opts, *param.secondary_opts))
+    default = "" if param.default in (None, "", False) or callable(param.default) else f"`{param.default}`"
+    return names, param.help or "", default
+
+
+# ---------------------------------------------------------------------- metrics, facts, errors
+
+
+def metrics_of_facts() -> str:
+    """Return a table of what each process counts."""
+    return _metrics(FACT_METRICS)
+
+
+def metrics_of_stores() -> str:
+    """Return a table of what is read from the store."""
+    return _metrics(STORE_METRICS)
+
+
+def _metrics(metrics: Sequence[Metric]) -> str:
+    rows = ((f"`{m.name}`", m.type, ", ".join(f"`{label}`" for label in m.labels), m.help) for m in metrics)
+    return table(("metric", "type", "labels", "means"), rows)
+
+
+def facts() -> str:
+    """Return a table of all facts."""
+    rows = ((f"`{f.name}`", f"`{f.__name__}`", LEVELS[f], first_line(f), _fields(f)) for f in FACTS)
+    return table(("fact", "class", "level", "means", "carries"), rows)
+
+
+def _fields(struct: Any) -> str:
+    return ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(struct))
+
+
+def error_tree() -> str:
+    """Return the tree of errors as its module draws it."""
+    drawn = inspect.getdoc(errors) or ""
+    return "```\n" + drawn[drawn.index("RedriveError\n") : drawn.index("\n\nWhat a handler")] + "\n```"
+
+
+def error_table() -> str:
+    """Return a table of all errors."""
+    return table(("error", "means"), ((f"`{kind.__name__}`", first_line(kind)) for kind in error_classes()))
+
+
+def error_classes() -> list[type[Exception]]:
+    """Return every exception that redrive defines for its users, in the order of the module."""
+    found = [kind for kind in vars(errors).values() if inspect.isclass(kind) and kind.__module__ == errors.__name__]
+    return list(dict.fromkeys(found))  # Reject has two names
+
+
+# ---------------------------------------------------------------------- queries, fingerprints, schema
+
+
+def query_fields() -> str:
+    """Return a table of the fields that a query may name."""
+    rows = ((f"`{name}{_path(field)}`", field.kind, _values(field)) for name, field in terms.FIELDS.items())
+    return table(("field", "kind", "values"), rows)
+
+
+def _path(field: terms.Field) -> str:
+    return {"tree": ".PATH", "header": ".NAME"}.get(field.kind, "")
+
+
+def _values(field: terms.Field) -> str:
+    examples = {"number": "`3`, `>2`", "span": "`>1h`, `<=30m`", "prefix": "its beginning is enough"}
+    return ", ".join(f"`{word}`" for word in field.words) or examples.get(field.kind, "")
+
+
+MESSAGES = (
+    "order 17 of customer 9 has no address",
+    "no such user: 'ana'",
+    "cannot reach https://bank.example/pay?id=7",
+    "timed out after 30.5 s",
+    "4b1d6f0e-8c1f-4a55-9d0b-6f6f6f6f6f6f is locked since 2026-01-01T10:00:00Z",
+    "cannot open /var/spool/orders/17.json",
+)
+
+
+def templates() -> str:
+    """Return a table of messages and what grouping makes of them."""
+    return table(("message", "template"), ((f"`{m}`", f"`{fingerprint.template(m)}`") for m in MESSAGES))
+
+
+def schema() -> str:
+    """Return the SQL that makes the schema."""
+    return "\n\n".join(f"```sql\n{script.strip()}\n```" for _, script in migrations())
+
+
+# ---------------------------------------------------------------------- names
+
+
+def public_names() -> str:
+    """Return a table of what `redrive` exports."""
+    rows = ((f"`{name}`", _meaning(name)) for name in redrive.__all__)
+    return table(("name", "is"), rows)
+
+
+def _meaning(name: str) -> str:
+    thing = getattr(redrive, name)
+    said = {
+        "__version__": "The version of this release.",
+        "DEFAULT_RETRY_POLICY": f"What a handler gets that names no policy: `{redrive.DEFAULT_RETRY_POLICY.text}`.",
+        "TerminalHandlerError": "Another name of `Reject`.",
+    }
+    return said.get(name) or first_line(thing)
+
+
+def methods_of(kind: type) -> Callable[[], str]:
+    """Return a function that lists the public methods of *kind*."""
+
+    def listing() -> str:
+        found = [(name, thing) for name, thing in vars(kind).items() if not name.startswith("_")]
+        return "\n\n".join(_method(name, thing) for name, thing in found if _is_method(thing))
+
+    return listing
+
+
+def _is_method(thing: object) -> bool:
+    return inspect.isfunction(thing) or isinstance(thing, property | classmethod)
+
+
+def _method(name: str, thing: Any) -> str:
+    if isinstance(thing, property):
+        return f"`{name}`\n: {first_line(thing)}"
+    function = thing.__func__ if isinstance(thing, classmethod) else inspect.unwrap(thing)
+    signature = ", ".join(_parameters(inspect.signature(function)))
+    word = "await " if inspect.iscoroutinefunction(function) else ""
+    return f"`{word}{name}({signature})`\n: {first_line(thing)}"
+
+
+def _parameters(signature: inspect.Signature) -> Iterator[str]:
+    star = False
+    for name, parameter in signature.parameters.items():
+        if name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            star = True
+            yield "*"
+        star = star or parameter.kind is parameter.VAR_POSITIONAL
+        prefix = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        yield f"{prefix}{name}{_default(parameter)}"
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return ""
+    value = parameter.default
+    return f"={value.name.lower() if hasattr(value, 'name') else value!r}".replace("|", "/")
+
+
+def handler_options() -> str:
+    """Return the names that a handler may use."""
+    return ", ".join(f"`{name}`" for name in Options.__annotations__)
+
+
+def values_of(struct: Any) -> Callable[[], str]:
+    """Return a function that lists the fields of *struct* with their defaults."""
+
+    def listing() -> str:
+        rows = ((f"`{f.name}`", _given(f.default)) for f in msgspec.structs.fields(struct))
+        return table(("name", "default"), rows)
+
+    return listing
+
+
+def _given(default: object) -> str:
+    return "" if default in (MISSING, msgspec.NODEFAULT) else f"`{default}`"
+
+
+# ---------------------------------------------------------------------- JSON
+
+SHAPES = {
+    "redrive.desk.views": ("Listing", "LetterRow", "LetterSheet", "Header", "TryView", "CycleView"),
+    "redrive.desk.group": ("Groups", "GroupView"),
+    "redrive.desk.act": ("Done",),
+    "redrive.desk.edit": ("Edited",),
+    "redrive.desk.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),
+    "redrive.desk.stats": ("Stats", "OldestFailed", "WorkerView", "BreakerView"),
+    "redrive.desk.queues": ("Queues", "QueueView"),
+    "redrive.desk.audit": ("AuditLog", "AuditLine"),
+    "redrive.stores.contract": ("Receipt",),
+    "redrive.cli.upkeep": ("Checked", "Migrated"),
+    "redrive.demo.story": ("Outcome",),
+}
+
+
+def shapes() -> str:
+    """Return a section for each JSON shape."""
+    found = (getattr(import_module(module), name) for module, names in SHAPES.items() for name in names)
+    return "\n\n".join(_shape(struct) for struct in found)
+
+
+def _shape(struct: Any) -> str:
+    rows = ((f"`{field.name}`", _type(struct, field.name)) for field in msgspec.structs.fields(struct))
+    return f"### {struct.__name__}\n\n{first_line(struct)}\n\n{table(('key', 'value'), rows)}"
+
+
+_WORDS = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "datetime": "instant"}
+
+
+def _type(struct: Any, name: str) -> str:
+    """Return a field's type in the words of JSON."""
+    return _spelled(str(struct.__annotations__[name]))
+
+
+def _spelled(text: str) -> str:
+    *others, last = (part.strip() for part in _alternatives(text))
+    if others:
+        return " or ".join(_spelled(part) for part in (*others, last)).replace("None", "null")
+    if match := re.fullmatch(r"(list|tuple)\[(.*?)(, \.\.\.)?\]", last):
+        return f"list of {_spelled(match[2])}"
+    if match := re.fullmatch(r"dict\[str, (.*)\]", last):
+        return f"object of {_spelled(match[1])}"
+    words = {**_WORDS, "Any": "anything", "msgspec.Raw": "JSON", "None": "null"}
+    return words.get(last) or f"[{last}](#{last.lower()})"
+
+
+def _alternatives(text: str) -> list[str]:
+    """Split at every bar outside brackets."""
+    return re.split(r"\|(?![^\[]*\])", text)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "cli": cli,
+    "metrics-of-facts": metrics_of_facts,
+    "metrics-of-stores": metrics_of_stores,
+    "facts": facts,
+    "error-tree": error_tree,
+    "errors": error_table,
+    "query-fields": query_fields,
+    "templates": templates,
+    "schema": schema,
+    "public-names": public_names,
+    "app": methods_of(Redrive),
+    "desk": methods_of(Desk),
+    "policies": methods_of(RetryPolicy),
+    "handler-options": handler_options,
+    "breaker-rules": values_of(BreakerRules),
+    "budget-rules": values_of(BudgetRules),
+    "shapes": shapes,
+}
+
+
+def main() -> None:
+    """Bring every page up to date."""
+    for path in sorted(DOCS.rglob("*.md")):
+        before = path.read_text()
+        if (after := render(before)) != before:
+            path.write_text(after)
+
+
+if __name__ == "__main__":
+    main()

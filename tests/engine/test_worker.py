@@ -1,0 +1,134 @@
+"""The loops around a processor, on the real clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tests.engine.starting import PATIENCE, soon
+
+from redrive import Redrive, RetryPolicy, Status
+from redrive.core.facts import Rescued
+from redrive.stores.contract import Want
+from redrive.stores.memory import MemoryStore
+
+
+async def test_a_worker_shows_signs_of_life_while_it_runs():
+    app = Redrive("memory://", lease_seconds=0.06)
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        began.set()
+        await gate.wait()
+
+    await app.enqueue("order.created", {})
+    task = asyncio.ensure_future(app.run(signals=False))
+    await soon(began.wait())
+    seen = set()
+    async with asyncio.timeout(PATIENCE):
+        while len(seen) < 5:
+            [beat] = await app.store.workers()
+            assert beat.alive
+            seen.add(beat.seen_us)
+            await asyncio.sleep(0.001)
+    assert await app.store.expired(10) == []
+    gate.set()
+    app.stop()
+    await soon(task)
+    [letter] = (await app.desk.ls()).letters
+    assert (letter.status, letter.losses) == (Status.DELIVERED, 0)
+
+
+async def test_a_running_worker_rescues_what_another_lost():
+    app = Redrive("memory://", sweep_seconds=0.01)
+    facts, done = [], asyncio.Event()
+    app.listen(facts.append)
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        done.set()
+
+    await app.enqueue("order.created", {})
+    await app.store.claim([Want("default", ("order.created",), 1)], lease=0.01, worker="dead")
+    task = asyncio.ensure_future(app.run(signals=False))
+    await soon(done.wait())
+    app.stop()
+    await soon(task)
+    assert [fact.worker for fact in facts if isinstance(fact, Rescued)] == ["dead"]
+
+
+async def test_until_idle_waits_for_a_dead_workers_letter_and_runs_it():
+    app = Redrive("memory://", sweep_seconds=0.01, poll_seconds=0.01)
+    ran = []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        ran.append(1)
+
+    await app.enqueue("order.created", {})
+    await app.store.claim([Want("default", ("order.created",), 1)], lease=0.05, worker="dead")
+    await soon(app.run(until_idle=True, signals=False))
+    assert ran == [1]
+
+
+async def test_a_worker_with_too_many_hanging_threads_ends_to_be_recycled():
+    app = Redrive("memory://", concurrency=20, drain_seconds=0.05)
+    release = threading.Event()
+
+    @app.handler("order.created", timeout=0.02, policy=RetryPolicy.NEVER)
+    def ship(order: dict):
+        release.wait(PATIENCE)
+
+    await app.enqueue_many([app.draft("order.created", {}) for _ in range(12)])
+    try:
+        await soon(app.run(signals=False))  # ends by itself
+    finally:
+        release.set()
+    books = (await app.desk.stats()).books
+    assert books["failed"] >= 8
+    assert books["failed"] + books["pending"] == 12
+    assert books["in_flight"] == 0
+
+
+async def test_a_store_that_is_broken_ends_the_worker_with_its_error():
+    class Broken(MemoryStore):
+        async def exchange(self, *given, **named):
+            raise RuntimeError("a bug of ours")
+
+    app = Redrive("memory://", store=Broken())
+    app.add_handler("order.created", lambda order: None)
+    with pytest.raises(RuntimeError, match="a bug of ours"):
+        await soon(app.run(signals=False))
+
+
+async def test_a_duty_that_is_broken_ends_the_worker_with_its_error():
+    class Broken(MemoryStore):
+        async def expired(self, *given, **named):
+            raise RuntimeError("a bug of ours")
+
+    app = Redrive("memory://", store=Broken(), sweep_seconds=0.01)
+    app.add_handler("order.created", lambda order: None)
+    with pytest.raises(RuntimeError, match="a bug of ours"):
+        await soon(app.run(signals=False))
+
+
+async def test_two_workers_share_the_letters_and_none_runs_twice(tmp_path):
+    ran = []
+
+    def build() -> Redrive:
+        app = Redrive(f"sqlite:///{tmp_path}/redrive.db", poll_seconds=0.02)
+
+        @app.handler("order.created")
+        async def ship(order: dict):
+            ran.append(order["n"])
+            await asyncio.sleep(0)
+
+        return app
+
+    async with build() as one, build() as two:
+        await one.enqueue_many([one.draft("order.created", {"n": n}) for n in range(300)])
+        await soon(asyncio.gather(one.run(until_idle=True, signals=False), two.run(until_idle=True, signals=False)))
+        assert (await one.desk.stats()).books["delivered"] == 300
+    assert sorted(ran) == list(range(300))

@@ -1,0 +1,56 @@
+"""The view `events`: the same letters for people who know the webhook inbox's table."""
+
+from __future__ import annotations
+
+import pytest
+from tests.stores.samples import DELIVERED, claim, draft, give_up, names, put, retry
+
+from redrive.core.policy import RetryPolicy
+from redrive.stores.sqlite import SqliteStore
+
+
+async def _one(sql, column):
+    [(value,)] = sql(f"SELECT {column} FROM events")  # noqa: S608 - the test's own names
+    return value
+
+
+@pytest.mark.parametrize(
+    ("move", "status"), [(None, "processing"), (DELIVERED, "completed"), (give_up(), "failed"), (retry(5), "pending")]
+)
+async def test_each_status_has_the_inboxes_word(sqlite, sql, move, status):
+    await put(sqlite, "a")
+    [taken] = await claim(sqlite)
+    if move is not None:
+        await sqlite.settle([(taken, move)])
+    assert await _one(sql, "status") == status
+
+
+async def test_a_letter_that_backs_off_shows_when_in_fixed_width_utc(sqlite, sql):
+    await put(sqlite, "a")
+    assert await _one(sql, "retry_after") is None
+    [taken] = await claim(sqlite)
+    await sqlite.settle([(taken, retry(90.5))])
+    assert await _one(sql, "retry_after") == "2026-01-01T00:01:30.500Z"
+    assert await _one(sql, "attempts") == 1
+    assert await _one(sql, "last_error") == "boom"
+
+
+async def test_backoff_survives_a_restart(sqlite, path, clock):
+    await put(sqlite, "a")
+    [taken] = await claim(sqlite)
+    policy = RetryPolicy.inbox()
+    await sqlite.settle([(taken, retry(policy.delay(1, 0.5)))])
+    await sqlite.close()
+    again = SqliteStore(path, clock=clock)
+    await again.open()
+    clock.advance(9)
+    assert await claim(again) == []
+    clock.advance(1)
+    assert names(await claim(again)) == ["a"]
+    await again.close()
+
+
+async def test_a_large_payload_is_shown_whole(sqlite, sql):
+    large = b"x" * 100_000
+    await put(sqlite, draft("a", payload=large))
+    assert await _one(sql, "payload") == large

@@ -1,0 +1,49 @@
+"""What is asked often is answered by an index, in order, whatever else the file holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.core.query import parse
+from redrive.stores.sqlite import claiming, rows
+from redrive.stores.sqlite.compiling import compile_query
+
+
+def _plan(sql, statement: str, *bindings: object) -> str:
+    return "\n".join(row[3] for row in sql(f"EXPLAIN QUERY PLAN {statement}", *bindings))
+
+
+async def test_a_claim_walks_only_letters_that_may_run_and_sorts_nothing(sqlite, sql):
+    plan = _plan(sql, claiming._CANDIDATES, "work", "order.created", 1, 0, None)
+    assert "USING INDEX letters_due" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+async def test_a_sweep_walks_only_letters_in_flight(sqlite, sql):
+    statement = f"SELECT {rows.ALL} FROM letters WHERE status = 'in_flight' AND lease < ? ORDER BY lease LIMIT ?"  # noqa: S608
+    plan = _plan(sql, statement, 0, 100)
+    assert "USING INDEX letters_lease" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("status:failed", "failed_"),
+        ("status:failed kind:order.created", "failed_kind"),
+        ("status:failed queue:work", "failed_queue"),
+        ("status:failed error_type:ValueError", "failed_error_type"),
+        ("status:failed category:network", "failed_category"),
+        ("id:x", "letters_id"),
+        ("status:archived", "archived_seq"),
+    ],
+)
+async def test_the_operators_questions_are_answered_by_an_index(sqlite, sql, path, text, index):
+    from redrive.stores.sqlite.file import File  # noqa: PLC0415
+
+    reader = File(path).reader()
+    compiled = compile_query(parse(text), 0, reader)
+    reader.close()
+    plan = _plan(sql, f"SELECT {rows.ALL} FROM letters WHERE {compiled.where} ORDER BY seq DESC", *compiled.bindings)  # noqa: S608
+    assert index in plan
+    assert "TEMP B-TREE" not in plan

@@ -1,0 +1,88 @@
+"""One thread writes: callers share commits, and a broken operation is nobody else's problem."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.stores.samples import check_books, claim, draft, give_up, letter_id, names, put
+
+from redrive.core.query import parse
+from redrive.errors import QueueFull
+from redrive.stores.clock import SystemClock
+from redrive.stores.contract import QueueSpec
+from redrive.stores.sqlite import SqliteStore
+
+
+async def test_callers_that_wait_at_the_same_time_share_commits(path, sql):
+    store = SqliteStore(path, clock=SystemClock())
+    await store.open()
+    await asyncio.gather(*(store.put([draft(str(number))]) for number in range(256)))
+    [(moments,)] = sql("SELECT count(DISTINCT created_us) FROM letters")  # one instant a transaction
+    assert moments < 64
+    await store.close()
+
+
+async def test_an_operation_that_breaks_does_not_take_its_neighbours_with_it(sqlite):
+    def broken(turn):
+        turn.sql("DELETE FROM letters")
+        raise ZeroDivisionError
+
+    await put(sqlite, "kept")
+    puts = [asyncio.ensure_future(sqlite.put([draft(str(number))])) for number in range(10)]
+    failing = sqlite._writer.submit(broken)
+    more = [asyncio.ensure_future(sqlite.put([draft(f"more {number}")])) for number in range(10)]
+    with pytest.raises(ZeroDivisionError):
+        await failing
+    await asyncio.gather(*puts, *more)
+    assert len((await sqlite.find(parse(""))).letters) == 21
+    await check_books(sqlite)
+
+
+async def test_an_operation_that_is_refused_does_not_take_its_neighbours_with_it(sqlite):
+    await sqlite.declare([QueueSpec(name="small", max_size=1)])
+    results = await asyncio.gather(
+        *(sqlite.put([draft(f"s{number}", queue="small")]) for number in range(5)),
+        *(sqlite.put([draft(f"w{number}")]) for number in range(5)),
+        return_exceptions=True,
+    )
+    assert [isinstance(result, QueueFull) for result in results] == [False, True, True, True, True] + [False] * 5
+    await check_books(sqlite)
+
+
+async def test_one_id_put_by_many_at_once_is_one_letter(sqlite):
+    receipts = await asyncio.gather(*(sqlite.put([draft("a"), draft(f"own {n}")]) for n in range(20)))
+    assert sum(not first.duplicate for first, _ in receipts) == 1
+    assert not any(second.duplicate for _, second in receipts)
+    assert len((await sqlite.find(parse(""))).letters) == 21
+    await check_books(sqlite)
+
+
+async def test_a_letter_put_in_the_same_transaction_as_a_claim_is_seen_by_it(sqlite):
+    putting = asyncio.ensure_future(sqlite.put([draft("a")]))
+    claiming = asyncio.ensure_future(claim(sqlite))
+    await putting
+    assert names(await claiming) == ["a"]
+
+
+async def test_closing_finishes_what_was_handed_in(path, clock):
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    puts = [asyncio.ensure_future(store.put([draft(str(number))])) for number in range(100)]
+    await asyncio.sleep(0)
+    await store.close()
+    await asyncio.gather(*puts)
+    again = SqliteStore(path, clock=clock)
+    await again.open()
+    assert len(await claim(again, 1_000)) == 100
+    await again.close()
+
+
+async def test_a_letter_remembers_only_its_newest_tries_and_cycles(sqlite):
+    await put(sqlite, "a")
+    for _ in range(25):
+        [taken] = await claim(sqlite)
+        await sqlite.settle([(taken, give_up())])
+        await sqlite.act("replay", [letter_id("a")], by="ada", reason="again")
+    letter = await sqlite.get(letter_id("a"))
+    assert (letter.cycles, len(letter.failure_history)) == (25, 20)
