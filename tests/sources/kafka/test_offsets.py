@@ -53,6 +53,12 @@ def test_the_end_of_the_log_moves_the_watermark_only_when_nothing_is_open():
     assert tracker.watermark == 7
 
 
+def test_a_partition_that_holds_nothing_for_us_yet_has_a_place_to_commit():
+    tracker = OffsetTracker()
+    tracker.reached(5)
+    assert tracker.watermark == 5
+
+
 def test_completing_twice_changes_nothing():
     tracker, records = tracked(0, 1)
     tracker.complete(records[1])

@@ -57,3 +57,7 @@ def sees_everything(record):
     seen = (record.topic, record.partition, record.offset, record.key, record.value, list(record.headers))
     assert seen == ("orders", 3, 9, None, b"", [("a", None), ("a", b"\xff")]), seen
     assert (record.timestamp, record.attempt) == (12, 1)
+
+
+def raises_timeout(record):
+    raise TimeoutError("of my own")

@@ -86,13 +86,8 @@ class OffsetTracker:
             window.popleft()
 
     def reached(self, offset: int) -> None:
-        """Note that the log ends at *offset*: what lies between holds no records for us."""
-        if self._next is not None and offset > self._next:
-            self._next = offset
-
-    def starts_at(self, offset: int) -> None:
-        """Note where the first record will come from, when the log up to there is known to be empty for us."""
-        if self._next is None:
+        """Note that the log ends at *offset*, and that everything up to there was received that is for us."""
+        if self._next is None or offset > self._next:
             self._next = offset
 
     def done_beyond(self) -> Ranges:

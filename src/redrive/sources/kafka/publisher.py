@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.topics import DeadLetterTopics
 
 _log = logging.getLogger("redrive.kafka")
+_TELL_EVERY = 1.0  # seconds
 _FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _LEAST = (*PLAIN, f"{NAMESPACE}id", f"{NAMESPACE}disposition", f"{NAMESPACE}schema")
@@ -75,6 +76,7 @@ class DeadLetterPublisher:
         self.pending = 0  # dead letters that the broker has not confirmed
         self.published = 0
         self.failures = 0  # publishes that failed
+        self._told: dict[str, float] = {}  # topic: when a failure was last logged; the others would say the same
 
     def publish(self, event: CompletionEvent) -> None:
         """Begin to publish the dead letter of *event*."""
@@ -168,8 +170,10 @@ class DeadLetterPublisher:
         self._waiting.push(self._clock.monotonic() + delay, letter)
 
     def _tell(self, letter: _DeadLetter, error: KafkaError, delay: float) -> None:
-        form = "the dead letter of %r was not taken by %s at attempt %d, next try in %.3f s: %s"
-        _log.warning(form, letter.record, letter.topic, letter.tries, delay, error.str())
+        if self._clock.monotonic() - self._told.get(letter.topic, -_TELL_EVERY) >= _TELL_EVERY:
+            self._told[letter.topic] = self._clock.monotonic()
+            form = "the dead letter of %r was not taken by %s at attempt %d, next try in %.3f s: %s"
+            _log.warning(form, letter.record, letter.topic, letter.tries, delay, error.str())
         if letter.tries >= self._policy.max_attempts and not letter.halts:
             letter.halts = True
             self._halt(letter.record.assignment, f"{letter.topic} takes no dead letters: {error.str()}")
