@@ -39,10 +39,9 @@ def letter_of(record: Record) -> Letter:
 
 def record_of(letter: Letter) -> Record:
     """Return the record that *letter* carries."""
-    topic, partition, epoch, offset, *rest, attempts = _decode(letter.payload)
-    record = Record(Assignment(topic, partition, epoch), offset, *rest)
-    record.attempts = attempts
-    return record
+    topic, partition, epoch, offset, key, value, headers, stamp, kind, attempts = _decode(letter.payload)
+    owner = Assignment(topic, partition, epoch)
+    return Record(owner, offset, key, value, headers, stamp, kind, attempts=attempts)
 
 
 def wrapped(worker: Callable[[Record], Any]) -> Callable[[Letter], Any]:

@@ -131,6 +131,8 @@ class KafkaConfig:
     dlq_create_topics: bool = True
     dlq_retention_ms: int = 30 * _DAY_MS  # of topics that are created here
     dlq_flush_timeout_ms: int = 5000  # how long one publish may take
+    dlq_flood_limit: int = 1000  # so many failures in a row, without a success, pause the consumer; 0: never
+    dlq_flood_cooldown_ms: int = 5000  # how long it then waits before it tries one of them again
     security_protocol: str | None = None
     sasl_mechanisms: str | None = None
     sasl_username: str | None = None
@@ -181,7 +183,7 @@ _LEAST: dict[str, int] = {  # every whole number's lower bound
     "max_revoke_grace_ms": 0, "shutdown_drain_timeout_ms": 0, "session_timeout_ms": 1, "poll_batch_size": 1,
     "queue_max_messages": 1, "message_cache_max_bytes": 1, "commit_interval_ms": 0, "stall_after_ms": 1,
     "dlq_retention_ms": -1,
-    "dlq_flush_timeout_ms": 1,
+    "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
 }  # fmt: skip
 _MAY_BE_NONE = frozenset({"max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
 _FLAGS = frozenset({"exponential_backoff", "dlq_enabled", "dlq_create_topics"})

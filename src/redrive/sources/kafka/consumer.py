@@ -87,12 +87,14 @@ class ParallelConsumer:
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
         control.start()
         try:
-            await asyncio.shield(ended)
+            await asyncio.wait([ended])
         finally:
             self.stop()
             await _settled(ended)
             await bridge.work.close(0)
-        await ended
+            trouble = ended.exception()
+        if trouble is not None:
+            raise trouble
 
     # ------------------------------------------------------------------ the control thread
 

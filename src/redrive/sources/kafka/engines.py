@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.record import Assignment, Record
 
     Worker = Callable[[Record], Any]
-    Completed = Callable[[CompletionEvent], None]
+    Completed = Callable[[CompletionEvent], Record | None]
 
 _log = logging.getLogger("redrive.kafka")
 _SUCCESS, _RELEASED = CompletionStatus.SUCCESS, CompletionStatus.RELEASED
@@ -51,7 +51,8 @@ class ExecutionEngine:
     Runs work items, each to exactly one CompletionEvent; all methods are called on the event loop's thread.
 
     SUCCESS carries the try that succeeded; FAILURE the last try and its error; RELEASED is a
-    work item that was given up unhandled because its partition or the engine goes.
+    work item that was given up unhandled because its partition or the engine goes. Whoever
+    sets `completed` hears of each, and may return a record to run next.
     """
 
     def __init__(
@@ -127,10 +128,13 @@ class ExecutionEngine:
     def _ended(self, record: Record, outcome: Outcome) -> None:
         self.running -= 1
         if outcome is SUCCEEDED:
-            self.completed(CompletionEvent(record, _SUCCESS, record.attempts))
+            follower = self.completed(CompletionEvent(record, _SUCCESS, record.attempts))
+            if follower is not None:
+                self._ready.append(follower)
         else:
             self._decide(record, outcome)
-        self._pump()
+        if not self._pumping:
+            self._pump()
 
     def _decide(self, record: Record, outcome: Outcome) -> None:
         now = self._clock.monotonic()
@@ -142,7 +146,7 @@ class ExecutionEngine:
             return
         record.losses += move.loss
         if move.to is Status.DELIVERED:
-            self.completed(CompletionEvent(record, _SUCCESS, record.attempts))
+            self._tell(CompletionEvent(record, _SUCCESS, record.attempts))
         elif self._closed or record.assignment.leaving:
             self._release(record)
         else:
@@ -151,10 +155,15 @@ class ExecutionEngine:
     def _give_up(self, record: Record, move: Move) -> None:
         event = failed(record, move)
         _log.warning("%r failed for good after attempt %d (%s): %s", record, event.attempt, move.why, event.error)
-        self.completed(event)
+        self._tell(event)
 
     def _release(self, record: Record) -> None:
-        self.completed(CompletionEvent(record, _RELEASED, record.attempts))
+        self._tell(CompletionEvent(record, _RELEASED, record.attempts))
+
+    def _tell(self, event: CompletionEvent) -> None:
+        follower = self.completed(event)
+        if follower is not None:
+            self._ready.append(follower)
 
     # ------------------------------------------------------------------ between two tries
 

@@ -27,12 +27,16 @@ class Flow:
     def __init__(self, most_records: int, most_bytes: int) -> None:
         self._most_records, self._most_bytes = most_records, most_bytes
         self._too_many_bytes = False
+        self._shut = False  # nothing is to come in at all
         self.must_wait = False  # polling on would bring more of a partition that has enough
 
-    def step(self, consumer: Consumer, partitions: Collection[Partition], now: float, *, held_bytes: int) -> None:
+    def step(
+        self, consumer: Consumer, partitions: Collection[Partition], now: float, *, held_bytes: int, shut: bool
+    ) -> None:
         """Pause what is above its bounds, resume what is well below."""
         if not partitions:
             return
+        self._shut = shut
         self._too_many_bytes = held_bytes > (self._most_bytes // 2 if self._too_many_bytes else self._most_bytes)
         share = max(1, self._most_records // len(partitions))
         pause = [each for each in partitions if not each.paused and self._is_over(each, share, now)]
@@ -49,7 +53,7 @@ class Flow:
 
     def _is_over(self, partition: Partition, share: int, now: float) -> bool:
         tracker = partition.tracker
-        if self._too_many_bytes or partition.halted or len(tracker) > _LONGEST_WINDOW:
+        if self._shut or self._too_many_bytes or partition.halted or len(tracker) > _LONGEST_WINDOW:
             return True
         if tracker.open <= share:
             partition.over_since = None
@@ -60,7 +64,8 @@ class Flow:
 
     def _is_well_below(self, partition: Partition, share: int) -> bool:
         tracker = partition.tracker
-        blocked = self._too_many_bytes or bool(partition.halted) or len(tracker) > _LONGEST_WINDOW // 2
+        blocked = self._shut or self._too_many_bytes or bool(partition.halted)
+        blocked = blocked or len(tracker) > _LONGEST_WINDOW // 2
         return not blocked and tracker.open <= share // 2
 
 

@@ -66,6 +66,16 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
     return [*own, *((name, str(value).encode()) for name, value in ours.items())]
 
 
+def replayed(headers: Iterable[Header]) -> list[Header]:
+    """Return the headers of a dead letter that goes home: its own, its history and how often it was sent back."""
+    own, before = split(headers)
+    name = f"{NAMESPACE}replays"
+    sent = before.get(name, b"0")
+    count = int(sent) + 1 if sent.isdigit() else 1
+    ours = {**_history(before), name: str(count)}
+    return [*own, *((each, text.encode()) for each, text in ours.items())]
+
+
 def identity(record: Record, group: str) -> str:
     """Return what makes two copies of one dead letter the same: source, place and group."""
     return f"{record.topic}/{record.partition}/{record.offset}@{group}"
@@ -100,9 +110,9 @@ def cut(text: str, limit: int) -> str:
 
 
 def _history(before: Mapping[str, bytes]) -> dict[str, str]:
-    if _MARK not in before:
-        return {}
     name = f"{NAMESPACE}history"
+    if _MARK not in before:  # it was replayed, or never was a dead letter
+        return {name: before[name].decode("utf-8", "replace")} if name in before else {}
     line = {word: before[header].decode("utf-8", "replace") for word, header in _REMEMBERED.items() if header in before}
     kept = [line, *_lines(before.get(name, b"[]"))][:HISTORY_KEPT]
     return {name: msgspec.json.encode(kept).decode()}

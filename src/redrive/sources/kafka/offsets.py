@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from redrive.sources.kafka.record import Slot
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -28,7 +30,7 @@ class OffsetTracker:
     """
 
     def __init__(self, restored: Sequence[tuple[int, int]] = ()) -> None:
-        self._window: deque[Record] = deque()
+        self._window: deque[Slot] = deque()  # slots, not records: a done one's content is not kept
         self._restored = deque(restored)
         self._next: int | None = None  # the offset after the last one received
         self.open = 0  # received and not done
@@ -48,10 +50,9 @@ class OffsetTracker:
         """The offset to commit: everything below is done. None before the first record."""
         return self._window[0].offset if self._window else self._next
 
-    @property
-    def head(self) -> Record | None:
-        """The record that holds the watermark."""
-        return self._window[0] if self._window else None
+    def is_before(self, offset: int) -> bool:
+        """Whether *offset* lies below what was received already."""
+        return self._next is not None and offset < self._next
 
     def add(self, record: Record) -> bool:
         """
@@ -62,26 +63,23 @@ class OffsetTracker:
         offset = record.offset
         self._next = offset + 1
         if self._restored and self._is_restored(offset):
-            record.done = True
             self.skipped += 1
             if self._window:
-                self._window.append(record)
+                self._window.append(Slot(offset, True))  # noqa: FBT003 - one is made for every record
             return False
-        self._window.append(record)
+        record.slot = slot = Slot(offset)
+        self._window.append(slot)
         self.open += 1
         return True
 
     def complete(self, record: Record) -> None:
-        """Note that *record* is handled or safely dead-lettered; a second time changes nothing."""
-        if record.done:
+        """Note that *record*, which was added, is handled or safely dead-lettered; a second time changes nothing."""
+        slot = record.slot
+        if slot is None or slot.done:
             return
-        record.done = True
+        slot.done = True
         self.open -= 1
         window = self._window
-        if record is not window[0]:
-            record.key = record.value = None  # only its offset is still needed
-            record.headers = ()
-            return
         while window and window[0].done:
             window.popleft()
 
@@ -94,11 +92,11 @@ class OffsetTracker:
         """Return the ranges above the watermark that are done; what was never received counts with its left."""
         ranges: Ranges = []
         start: int | None = None
-        for record in self._window:
-            if record.done:
-                start = record.offset if start is None else start
+        for slot in self._window:
+            if slot.done:
+                start = slot.offset if start is None else start
             elif start is not None:
-                ranges.append((start, record.offset))
+                ranges.append((start, slot.offset))
                 start = None
         if start is not None and self._next is not None:
             ranges.append((start, self._next))

@@ -48,13 +48,11 @@ class Partition:
         """How many records are still to be answered for."""
         return self.tracker.open - self.dropped
 
-    def complete(self, record: Record) -> int:
-        """Note that *record* is done; return how many bytes that frees."""
-        size = record.size
-        self.bytes -= size
+    def complete(self, record: Record) -> None:
+        """Note that *record* is done."""
+        self.bytes -= record.size
         self.tracker.complete(record)
         self.dirty = True
-        return size
 
     def looked_at(self, now: float) -> float:
         """Return for how many seconds the watermark has stood still with work behind it."""

@@ -21,6 +21,7 @@ from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.commits import Commits
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.flood import FloodGate
 from redrive.sources.kafka.flow import Flow
 from redrive.sources.kafka.health import Counts, Health, judge
 from redrive.sources.kafka.offset_map import read_map
@@ -82,6 +83,9 @@ class BrokerPoller:
         self._epochs = count(1)
         self._commits = Commits(kafka.commit_interval_ms / 1000)
         self._flow = Flow(kafka.queue_max_messages, kafka.message_cache_max_bytes)
+        self._gate = FloodGate(kafka.dlq_flood_limit if kafka.dlq_enabled else 0)
+        self._held: list[Record] = []  # failed in a flood; they run again
+        self._probe_at = 0.0
         self._buffered = 0
         self._bytes = 0
         self._looked = 0.0
@@ -101,7 +105,9 @@ class BrokerPoller:
         """Do one round; waits a moment if there is nothing to do."""
         self.hear()
         now = self._clock.monotonic()
-        self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes)
+        if self._held and (not self._gate.is_shut or now >= self._probe_at):
+            self._try_held(now)
+        self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes, shut=self._gate.is_shut)
         self._commits.step(self._consumer, self._partitions.values(), now, idle=not self._buffered)
         if now - self._looked >= _GLANCE:
             self._look(now)
@@ -121,8 +127,12 @@ class BrokerPoller:
 
     def drain(self, partitions: list[Partition], seconds: float) -> None:
         """Start nothing more of *partitions*, wait for what runs, commit, and only then let go of them."""
-        for partition in partitions:
-            self._work.release(partition.assignment)
+        leaving = {partition.assignment for partition in partitions}
+        for record in self._held:
+            record.assignment.state.dropped += record.assignment in leaving
+        self._held = [record for record in self._held if record.assignment not in leaving]
+        for assignment in leaving:
+            self._work.release(assignment)
         end = self._clock.monotonic() + seconds
         while any(each.unresolved > 0 for each in partitions) and self._clock.monotonic() < end:
             self.hear(wait=0.02)
@@ -150,21 +160,27 @@ class BrokerPoller:
             return
         for event in news:
             record = event.record
-            if record.assignment.closed:
+            assignment = record.assignment
+            if assignment.closed:
                 self.counts.late += 1
             elif event.status is _SUCCESS:
                 self.counts.processed += 1
+                self._gate.succeeded()
                 self._complete(record)
             elif event.status is _FAILURE:
                 self._bury(event)
             else:
-                record.assignment.state.dropped += 1
+                assignment.state.dropped += 1
 
     def _complete(self, record: Record) -> None:
-        self._bytes -= record.assignment.state.complete(record)
         self._buffered -= 1
+        self._bytes -= record.size
+        record.assignment.state.complete(record)
 
     def _bury(self, event: CompletionEvent) -> None:
+        if self._gate.holds(event.disposition):
+            self._hold(event)
+            return
         self.counts.failed += 1
         if self._publisher is not None:
             self._publisher.publish(event)
@@ -172,6 +188,26 @@ class BrokerPoller:
             form = "%r is given up after attempt %d and, without a dead-letter topic, committed: %s"
             _log.error(form, event.record, event.attempt, event.error)
             self._complete(event.record)
+
+    # ------------------------------------------------------------------ floods
+
+    def _hold(self, event: CompletionEvent) -> None:
+        """Keep a record that fails as all others do; the dead-letter topic would only fill up."""
+        if not self._held:
+            self._probe_at = self._clock.monotonic() + self._kafka.dlq_flood_cooldown_ms / 1000
+            _log.error("too many records fail in a row; consuming pauses until one succeeds: %s", event.error)
+        self._held.append(event.record)
+
+    def _try_held(self, now: float) -> None:
+        """Run one held record again to see whether the flood is over, or all of them once it is."""
+        self._held = [record for record in self._held if not record.assignment.closed]
+        last = 1 if self._gate.is_shut else len(self._held)
+        again, self._held = self._held[:last], self._held[last:]
+        self._probe_at = now + self._kafka.dlq_flood_cooldown_ms / 1000
+        for record in again:
+            record.attempts, record.began, record.first_failed = 0, 0.0, 0.0
+        if again:
+            self._work.take(again)
 
     # ------------------------------------------------------------------ records
 
@@ -193,22 +229,25 @@ class BrokerPoller:
 
     def _records(self, messages: list[Any]) -> list[Record]:
         """Note what was received; return what is to run."""
-        records, partitions, held = [], self._partitions, 0
+        records: list[Record] = []
+        partition: Partition | None = None
+        topic, number, held = "", -1, 0
         for message in messages:
-            partition = partitions.get((message.topic(), message.partition()))
+            if message.partition() != number or message.topic() != topic:  # they come in runs
+                topic, number = message.topic(), message.partition()
+                partition = self._partitions.get((topic, number))
             error = message.error()
             if error is not None or partition is None:
                 self._odd(message, error, partition)
                 continue
-            tracker, offset = partition.tracker, message.offset()
-            if tracker.next_offset is not None and offset < tracker.next_offset:
+            offset = message.offset()
+            if partition.tracker.is_before(offset):
                 partition = self._rewound(partition)
-                tracker = partition.tracker
+            key, value, headers = message.key(), message.value(), _headers_of(message)
+            size = len(key or b"") + len(value or b"") + (_bytes_of(headers) if headers else 0)
             kind, timestamp = message.timestamp()
-            headers = message.headers() or ()
-            record = Record(partition.assignment, offset, message.key(), message.value(), headers, timestamp, kind)
-            if tracker.add(record):
-                size = record.size
+            record = Record(partition.assignment, offset, key, value, headers, timestamp, kind, size)
+            if partition.tracker.add(record):
                 partition.bytes += size
                 held += size
                 records.append(record)
@@ -321,6 +360,8 @@ class BrokerPoller:
         partitions = self._partitions.values()
         limit = self._kafka.stall_after_ms / 1000
         halted = [f"{each.name}: {each.halted}" for each in partitions if each.halted]
+        if self._gate.is_shut:
+            halted.append(f"too many records fail in a row; {len(self._held)} are held and will run again")
         stalled = [
             f"{each.name}: offset {each.watermark} has held back commits for {still:.0f} s"
             for each in partitions
@@ -395,3 +436,17 @@ class BrokerPoller:
             halt=self._halt,
             resume=self._resume,
         )
+
+
+def _headers_of(message: Any) -> Any:
+    """Return the headers; those whose names are no text cannot be had, and must not stop the consumer."""
+    try:
+        return message.headers() or ()
+    except (UnicodeDecodeError, SystemError):
+        _log.warning("the headers of %s[%s]@%s have names that are no text and are left out",
+                     message.topic(), message.partition(), message.offset())  # fmt: skip
+        return ()
+
+
+def _bytes_of(headers: list[tuple[str, bytes | None]]) -> int:
+    return sum(len(name) + len(content or b"") for name, content in headers)

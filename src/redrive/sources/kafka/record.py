@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from redrive.sources.kafka.lanes import Lane
 
@@ -39,46 +41,30 @@ class Assignment:
         return f"Assignment({self.topic}[{self.partition}], epoch {self.epoch}{', closed' if self.closed else ''})"
 
 
-class Record:
+class Slot(msgspec.Struct, gc=False, eq=False):
+    """The place of a record in its partition, kept when the record itself is gone."""
+
+    offset: int
+    done: bool = False  # handled or safely dead-lettered
+
+
+class Record(msgspec.Struct, gc=False, eq=False):
     """A message: `topic`, `partition`, `offset`, `key`, `value`, `headers`, `timestamp` (ms), and the `attempt`."""
 
-    __slots__ = (
-        "assignment",
-        "attempts",
-        "began",
-        "done",
-        "first_failed",
-        "headers",
-        "key",
-        "losses",
-        "offset",
-        "timestamp",
-        "timestamp_type",
-        "value",
-    )
-
-    def __init__(  # noqa: PLR0917 - one is made for every message, and names cost time
-        self,
-        assignment: Assignment,
-        offset: int,
-        key: bytes | None = None,
-        value: bytes | None = None,
-        headers: Headers | list[tuple[str, bytes | None]] = (),
-        timestamp: int = 0,
-        timestamp_type: int = NO_TIMESTAMP,
-    ) -> None:
-        self.assignment = assignment
-        self.offset = offset
-        self.key = key
-        self.value = value
-        self.headers = headers
-        self.timestamp = timestamp
-        self.timestamp_type = timestamp_type
-        self.attempts = 0  # tries begun
-        self.losses = 0  # tries lost with their process
-        self.began = 0.0  # when the first try began, by the engine's clock
-        self.first_failed = 0.0  # … and when one first failed
-        self.done = False  # handled or safely dead-lettered
+    # Not seen by the cyclic collector: there are many of them, and nothing in one refers back to it.
+    assignment: Assignment
+    offset: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers | list[tuple[str, bytes | None]] = ()
+    timestamp: int = 0
+    timestamp_type: int = NO_TIMESTAMP
+    size: int = 0  # bytes, as the poller counted them
+    attempts: int = 0  # tries begun
+    losses: int = 0  # tries lost with their process
+    began: float = 0.0  # when the first try began, by the engine's clock
+    first_failed: float = 0.0  # … and when one first failed
+    slot: Slot | None = None  # kept by the tracker
 
     @property
     def topic(self) -> str:
@@ -100,19 +86,6 @@ class Record:
         """Which try this is, counted from 1."""
         return self.attempts
 
-    @property
-    def size(self) -> int:
-        """How many bytes it holds."""
-        return size_of(self.key, self.value, self.headers)
-
     def __repr__(self) -> str:
         """Return where it stands; never what it carries."""
         return f"Record({self.topic}[{self.partition}]@{self.offset}, attempt {self.attempts})"
-
-
-def size_of(key: bytes | None, value: bytes | None, headers: Headers | list[tuple[str, bytes | None]]) -> int:
-    """Return how many bytes a record of these parts holds."""
-    size = len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += len(name) + len(content or b"")
-    return size

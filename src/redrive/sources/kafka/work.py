@@ -54,13 +54,13 @@ class WorkManager:
         await self.engine.close(grace)
         self._flush()
 
-    def _completed(self, event: CompletionEvent) -> None:
+    def _completed(self, event: CompletionEvent) -> Record | None:
+        """Keep *event* for the next hand-over; return the record whose turn it is now."""
         follower = self.lanes.leave(event.record)
         if not self._events:
             asyncio.get_running_loop().call_soon(self._flush)
         self._events.append(event)
-        if follower is not None:
-            self.engine.submit((follower,))
+        return follower
 
     def _flush(self) -> None:
         events, self._events = self._events, []
