@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 import pytest
 from tests.servers.kafka import Broker, Missing
@@ -22,4 +23,5 @@ def broker():
 @pytest.fixture
 def stage(broker, request):
     """A topic of its own for the test, with what it takes to look at it from outside."""
-    return Stage(broker.bootstrap, request.node.name)
+    with closing(Stage(broker.bootstrap, request.node.name)) as made:
+        yield made

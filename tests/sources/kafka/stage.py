@@ -9,7 +9,7 @@ import time
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
@@ -30,6 +30,7 @@ class Stage:
         self.group = f"group-of-{self.topic}"
         self.dlq = f"{self.topic}.dlq"
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._asker: Consumer | None = None
 
     def kafka(self, **settings: Any) -> KafkaConfig:
         quick = {"commit_interval_ms": 50, "dlq_flush_timeout_ms": 1500}
@@ -86,15 +87,20 @@ class Stage:
         return self.commit_of(partition, topic=topic)[0]
 
     def commit_of(self, partition: int = 0, *, topic: str = "") -> tuple[int | None, str]:
-        wanted = ConsumerGroupTopicPartitions(self.group, [TopicPartition(topic or self.topic, partition)])
-        [answer] = self.admin.list_consumer_group_offsets([wanted]).values()
+        # Not by the admin client: its question for a group's offsets crashes librdkafka 2.16 while the broker starts.
+        if self._asker is None:
+            self._asker = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         try:
-            [place] = answer.result(LIMIT).topic_partitions
+            [place] = self._asker.committed([TopicPartition(topic or self.topic, partition)], LIMIT)
         except KafkaException as error:
-            if "oordinator" not in error.args[0].str():  # it is only just starting
+            if "oordinator" not in error.args[0].str():  # the broker is only just starting
                 raise
             return None, ""
         return (None if place.offset < 0 else place.offset), place.metadata or ""
+
+    def close(self) -> None:
+        if self._asker is not None:
+            self._asker.close()
 
 
 @contextlib.asynccontextmanager

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
+_ASKS = 3  # times that the broker is asked for what was committed
 _REQUEST = 10.0  # seconds for a request to the broker
 _IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
 _GLANCE = 1.0  # seconds between two looks at how we are
@@ -328,12 +329,13 @@ class BrokerPoller:
         return fresh
 
     def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        try:
-            return self._consumer.committed(places, timeout=_REQUEST)
-        except KafkaException as error:
-            # Without maps some records run again; without an assignment none would run.
-            _log.warning("what is done beyond the committed offsets cannot be read: %s", error.args[0].str())
-            return places
+        for _ in range(_ASKS):
+            try:
+                return self._consumer.committed(places, timeout=_REQUEST)
+            except KafkaException as error:
+                _log.warning("what is done beyond the committed offsets cannot be read: %s", error.args[0].str())
+                self._clock.block(_BUSY)
+        return places  # without maps some records run again; without an assignment none would run
 
     def _restored(self, place: TopicPartition) -> list[tuple[int, int]]:
         if place.offset < 0 or not place.metadata:
