@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from uuid import UUID
 
 import msgspec
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from redrive.wiring import Parts
 
 F = TypeVar("F", bound="Callable[..., Any]")
-TEXT = "text/plain; charset=utf-8"
 _LOOK_AGAIN = 0.002  # seconds, while somebody else opens the store
 
 
@@ -156,7 +156,7 @@ class Redrive:
         """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
         content_type, body = encode(payload, kind)
         return Draft(
-            id=id or new_id(),
+            id=new_id() if id is None else _uuid(id),
             queue=queue or self._queue_of(kind),
             kind=kind,
             payload=body,
@@ -169,7 +169,7 @@ class Redrive:
             policy=None if policy is None else _policy_text(policy),
             origin=origin,
             tenant=tenant,
-            headers=tuple(headers),
+            headers=_headers(headers, kind) if headers else (),
             metadata=dict(metadata) if metadata else {},
             after=tuple(after),
         )
@@ -210,12 +210,13 @@ class Redrive:
 
     async def run(
         self, *, until_idle: bool = False, queues: Sequence[str] = (), signals: bool = True, watchdog: bool = False
-    ) -> None:
+    ) -> bool:
         """
-        Work on letters until stopped; with *until_idle*, until nothing is left to do.
+        Work on letters until stopped; with *until_idle*, until nothing is left to do (True, then).
 
         SIGTERM and SIGINT finish what runs and end; a second one stops now and gives the
         attempts back. *watchdog* ends the process if its event loop is blocked for long.
+        Raise WorkerExhausted once too many threads hang in handlers that ran out of time.
         """
         await self.open()
         worker = self.parts(queues).worker
@@ -225,7 +226,7 @@ class Redrive:
         if guard:
             guard.start()
         try:
-            await worker.run(until_idle=until_idle)
+            return await worker.run(until_idle=until_idle)
         finally:
             self._running = None
             if guard:
@@ -340,7 +341,7 @@ class _OpenFirst:
 
 
 def encode(payload: Any, kind: str) -> tuple[str, bytes]:
-    """Return content type and bytes of *payload*: bytes as they are, text as text, anything else as JSON."""
+    """Return content type and bytes of *payload*: bytes as they are, anything else as JSON."""
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return BYTES, bytes(payload)
     try:
@@ -361,6 +362,26 @@ def _foreign(value: Any) -> Any:
 
 
 _encode_json = msgspec.json.Encoder(enc_hook=_foreign).encode
+
+
+def _uuid(given: str) -> str:
+    try:
+        return str(UUID(given))
+    except (ValueError, AttributeError, TypeError):
+        raise PayloadError(
+            f"cannot use {given!r} as a letter's id: it must be a UUID; give a name of your own as idempotency_key"
+        ) from None
+
+
+def _headers(given: Sequence[tuple[str, bytes]], kind: str) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers; refused at the door is better than unreadable later."""
+    for name, value in given:
+        if not isinstance(name, str) or not isinstance(value, bytes):
+            raise PayloadError(
+                f"cannot keep the header {name!r} of a {kind!r} letter: headers are pairs of str and bytes; "
+                "encode the value first"
+            )
+    return tuple((name, value) for name, value in given)
 
 
 def _priority(name: str) -> Priority:

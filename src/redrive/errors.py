@@ -14,6 +14,7 @@ RedriveError
 ├── QueueFull                the queue holds as many letters as it may
 ├── NotSupported             this store cannot do that
 ├── SourceError              a source cannot be used as asked
+├── WorkerExhausted          too many of a worker's threads hang; start it anew
 └── StoreError
     ├── StoreUnavailable     try again later; nothing was written
     ├── StoreClosed          the store was closed
@@ -94,6 +95,10 @@ class NotSupported(RedriveError):
 
 class SourceError(RedriveError):
     """A source, or the broker behind it, cannot be used as asked."""
+
+
+class WorkerExhausted(RedriveError):
+    """Too many of a worker's threads hang in handlers that ran out of time: it has to be started anew."""
 
 
 class StoreError(RedriveError):

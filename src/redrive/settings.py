@@ -64,9 +64,11 @@ class Settings(BaseSettings):
     concurrency: int = Field(10, ge=1, description="Letters that one process runs at once.", examples=[10])
     processes: int = Field(1, ge=1, description="Worker processes that `redrive worker` supervises.", examples=[4])
     prefetch: int = Field(
-        500, ge=0, description="The most letters claimed ahead; fewer unless they are done quickly.", examples=[64]
+        1_000, ge=0, description="The most letters claimed ahead; fewer unless they are done quickly.", examples=[64]
     )
-    lease_seconds: float = Field(60, gt=0, description="How long a claim lasts without a heartbeat.", examples=[60])
+    lease_seconds: float = Field(
+        60, gt=0, le=86_400, description="How long a claim lasts without a heartbeat.", examples=[60]
+    )
     sweep_seconds: float = Field(5, gt=0, description="How often lost claims are looked for.", examples=[5])
     poll_seconds: float = Field(
         1, gt=0, description="The longest rest between two looks for due letters.", examples=[1]

@@ -35,6 +35,11 @@ class Sync:
         return found
 
     def _call(self, coroutine: Any) -> Any:
+        if self._home.is_here():
+            coroutine.close()
+            raise RuntimeError(
+                "app.sync was called on the event loop that would have to answer it; await the application itself there"
+            )
         return asyncio.run_coroutine_threadsafe(coroutine, self._home.loop()).result()
 
 
@@ -44,12 +49,18 @@ class _Home:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made_by = 0
+        self._thread: threading.Thread | None = None
+
+    def is_here(self) -> bool:
+        """Whether this is the loop's own thread."""
+        return self._made_by == os.getpid() and threading.current_thread() is self._thread
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop of this process."""
         with self._lock:
             if self._made_by != os.getpid():
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="redrive-sync", daemon=True).start()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="redrive-sync", daemon=True)
+                self._thread.start()
                 self._made_by = os.getpid()
             return self._loop

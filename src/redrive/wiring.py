@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from redrive.engine.dependencies import Dependencies
 from redrive.engine.lines import Lines
@@ -21,6 +22,7 @@ from redrive.engine.tasks import TaskEngine
 from redrive.engine.threads import ThreadEngine
 from redrive.engine.worker import Worker
 from redrive.errors import SettingsError
+from redrive.settings import masked
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore
 
@@ -43,13 +45,7 @@ def open_store(url: str) -> Store:
         return MemoryStore()
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SqliteStore(unquote(rest[1:].partition("?")[0]))
-    raise SettingsError([f"cannot use the store {_masked(url)!r}; it must be like sqlite:///redrive.db or memory://"])
-
-
-def _masked(url: str) -> str:
-    """Return *url* without a password."""
-    parts = urlsplit(url)
-    return url if parts.password is None else url.replace(f":{parts.password}@", ":…@")
+    raise SettingsError([f"cannot use the store {masked(url)!r}; it must be like sqlite:///redrive.db or memory://"])
 
 
 class Parts(NamedTuple):
@@ -76,29 +72,43 @@ def build_worker(
     announce: Callable[[Fact], None],
 ) -> Parts:
     """Put a worker together for *handlers*."""
-    name = worker_name()
     lines = Lines(handlers.values(), dict(concurrency), default=settings.concurrency, prefetch=settings.prefetch)
-    engines = _engines(handlers, settings)
-    dependencies = Dependencies(store, breakers, announce)
+    tools = _Tools(worker_name(), store, _engines(handlers, lines), lines, Dependencies(store, breakers, announce))
     processor = Processor(
         store,
         handlers,
-        engines,
+        tools.engines,
         lines,
-        dependencies,
+        tools.dependencies,
         clock=clock,
         announce=announce,
-        worker=name,
+        worker=tools.name,
         lease=settings.lease_seconds,
         release=settings.release,
     )
-    worker = Worker(
-        name,
-        store,
+    return Parts(_worker(tools, processor, settings, clock, announce), processor, lines)
+
+
+class _Tools(NamedTuple):
+    """What a worker shares with its processor."""
+
+    name: str
+    store: Store
+    engines: dict[str, Engine]
+    lines: Lines
+    dependencies: Dependencies
+
+
+def _worker(
+    tools: _Tools, processor: Processor, settings: Settings, clock: Clock, announce: Callable[[Fact], None]
+) -> Worker:
+    return Worker(
+        tools.name,
+        tools.store,
         processor,
-        engines,
-        lines,
-        dependencies,
+        tools.engines,
+        tools.lines,
+        tools.dependencies,
         clock=clock,
         announce=announce,
         lease=settings.lease_seconds,
@@ -107,21 +117,18 @@ def build_worker(
         drain=settings.drain_seconds,
         retention=settings.retention,
     )
-    return Parts(worker, processor, lines)
 
 
-def _engines(handlers: Mapping[str, Handler], settings: Settings) -> dict[str, Engine]:
-    """Return the engines that these handlers need."""
-    needed = {handler.engine for handler in handlers.values()}
+def _engines(handlers: Mapping[str, Handler], lines: Lines) -> dict[str, Engine]:
+    """Return the engines that these handlers need, each with room for all that its lines may run at once."""
+    sizes: Counter[str] = Counter()
+    for handler in handlers.values():
+        sizes[handler.engine] += lines.by_kind[handler.kind].concurrency
     made: dict[str, Engine] = {}
-    if "async" in needed:
+    if "async" in sizes:
         made["async"] = TaskEngine()
-    if "thread" in needed:
-        made["thread"] = ThreadEngine(_size(handlers, "thread", settings.concurrency))
-    if "process" in needed:
-        made["process"] = ProcessEngine(min(_size(handlers, "process", settings.concurrency), os.cpu_count() or 1))
+    if "thread" in sizes:
+        made["thread"] = ThreadEngine(sizes["thread"])
+    if "process" in sizes:  # more of them than processors only take turns
+        made["process"] = ProcessEngine(min(sizes["process"], os.cpu_count() or 1))
     return made
-
-
-def _size(handlers: Mapping[str, Handler], engine: str, default: int) -> int:
-    return max(handler.concurrency or default for handler in handlers.values() if handler.engine == engine)

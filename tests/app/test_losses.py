@@ -386,3 +386,33 @@ async def test_without_prefetch_no_letter_waits_behind_a_long_one(driven):
         assert len(await test.letters("status:in_flight")) == 2  # the rest is for other workers
         gate.set()
         await test.run_until_idle()
+
+
+async def test_a_suspect_does_not_keep_others_waiting_behind_a_long_handler(app, driven, clock):
+    gate, ran = asyncio.Event(), []
+
+    @app.handler("long", queue="long")
+    async def long(order: dict):
+        await gate.wait()
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        ran.append(order["n"])
+
+    async with driven(app) as test:
+        [suspect] = await orders(app, 1)
+        await claim_and_die(test)
+        await app.enqueue("long", {})
+        await ticks(test, 3)
+        clock.advance(GONE)
+        await test.worker.attend()
+        await ticks(test, 3)
+        assert ran == []
+        clock.advance(3)
+        await orders(app, 2, 3)
+        await ticks(test, 6)
+        assert sorted(ran) == [2, 3]
+        assert (await test.letter(suspect)).why == "waits to run alone"
+        gate.set()
+        await test.run_until_idle()
+        assert (await test.letter(suspect)).status is Status.DELIVERED

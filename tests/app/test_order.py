@@ -225,7 +225,6 @@ async def test_a_chain_put_in_one_call_runs_in_order(app, driven):
     assert ran == ["0", "1", "2", "3", "4"]
 
 
-@pytest.mark.xfail(reason="the memory store keeps the count beside the letter and does not show it", strict=True)
 async def test_a_letter_shows_how_many_others_it_waits_for(app, in_memory):
     app.add_handler("step", lambda name: None)
     async with in_memory(app) as test:

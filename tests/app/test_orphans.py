@@ -30,7 +30,7 @@ async def test_it_is_counted_as_orphaned_and_told(app, driven):
     async with driven(app) as test:
         await app.enqueue_many([app.draft("order.lost", {}) for _ in range(3)])
         await test.tick()
-        assert (await app.desk.stats()).orphaned == {"order.lost": 3}
+        assert (await app.desk.stats()).orphaned == {"default": {"order.lost": 3}}
         assert Orphaned(queue="default", kind="order.lost", count=3) in test.facts
 
 
@@ -76,3 +76,16 @@ async def test_delivered_and_failed_letters_of_an_old_kind_are_no_orphans(app, d
         await test.run_until_idle()
         assert (await app.desk.stats()).orphaned == {}
         assert not [fact for fact in test.facts if isinstance(fact, Orphaned)]
+
+
+async def test_a_letter_in_a_queue_from_which_nobody_takes_its_kind_is_an_orphan(driven):
+    app = Redrive("memory://")
+    app.add_handler("order.created", lambda order: None, queue="orders")
+    async with driven(app) as test:
+        await app.enqueue("order.created", {}, queue="other")
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        await test.tick()
+        assert (await app.desk.stats()).orphaned == {"other": {"order.created": 1}}
+        told = [fact for fact in test.facts if isinstance(fact, Orphaned)]
+        assert told == [Orphaned(queue="other", kind="order.created", count=1)]

@@ -286,12 +286,21 @@ async def test_a_worker_tells_when_it_begins_and_ends(app):
     facts = []
     app.listen(facts.append)
     app.add_handler("order.created", lambda order: None)
-    await soon(app.run(until_idle=True))
+    assert await soon(app.run(until_idle=True)) is True
     started = [fact for fact in facts if isinstance(fact, WorkerStarted)]
     stopped = [fact for fact in facts if isinstance(fact, WorkerStopped)]
     assert [fact.worker for fact in started] == [fact.worker for fact in stopped]
     assert started[0].kinds == ("order.created",)
     assert stopped[0].why == "nothing left to do"
+
+
+async def test_a_worker_that_was_stopped_does_not_say_that_nothing_is_left(app):
+    facts = []
+    app.listen(facts.append)
+    app.add_handler("order.created", lambda order: app.stop())
+    await app.enqueue_many([app.draft("order.created", {}), app.draft("order.created", {}, delay=3_600)])
+    assert await soon(app.run(until_idle=True)) is False
+    assert [fact.why for fact in facts if isinstance(fact, WorkerStopped)] == ["stopped"]
 
 
 # ---------------------------------------------------------------------- in a process of its own

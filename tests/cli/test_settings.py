@@ -66,7 +66,7 @@ def test_a_variable_that_is_nearly_a_setting_is_a_problem_and_others_are_not(mon
     assert problems() == ["REDRIVE_CONCURENCY is no setting; did you mean REDRIVE_CONCURRENCY?"]
 
 
-@pytest.mark.parametrize("value", ["inf", "nan", "-1", "x"])
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "x", "86401", "1e300"])
 def test_a_lease_that_makes_no_sense_is_refused(monkeypatch, value):
     monkeypatch.setenv("REDRIVE_LEASE_SECONDS", value)
 

@@ -5,14 +5,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
 from redrive.cli.supervisor import Supervisor
 
 SHOP = """
-import os, pathlib
-from redrive import Redrive, Reject
+import os, pathlib, threading
+from redrive import Redrive, Reject, RetryPolicy
 
 app = Redrive()
 number = 17
@@ -28,6 +29,10 @@ async def explode(order: dict) -> None:
     if fuse.exists():
         fuse.unlink()
         os._exit(3)
+
+@app.handler("swamp", queue="swamps", timeout=0.05, policy=RetryPolicy.NEVER)
+def hang(order: dict) -> None:
+    threading.Event().wait()
 """
 
 
@@ -79,6 +84,36 @@ def test_a_worker_killed_by_its_letter_is_started_again(redrive, shop, tmp_path)
 
 
 @pytest.mark.slow
+def test_a_worker_with_too_many_hanging_threads_asks_to_be_started_anew(redrive, shop, monkeypatch):
+    monkeypatch.setenv("REDRIVE_DRAIN_SECONDS", "0")
+    for _ in range(9):
+        redrive("enqueue", "swamp", "{}", "--queue", "swamps")
+
+    done = run(redrive, "worker", "shop:app", "--until-idle")
+
+    assert (done.returncode, done.stdout) == (75, ""), done.stderr
+    assert "too many of its threads hang" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_told_to_stop_says_so(redrive, shop):
+    redrive("enqueue", "order.created", "{}", "--delay", "3600")
+    command = [sys.executable, "-m", "redrive.cli", "--url", redrive.url, "worker", "shop:app", "--until-idle"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        wait_for_a_worker(redrive)
+        worker.send_signal(signal.SIGTERM)
+        said, _ = worker.communicate(timeout=100)
+
+    assert (said, worker.returncode) == ("stopped\n", 0)
+
+
+def wait_for_a_worker(redrive) -> None:
+    deadline = time.monotonic() + 60
+    while not redrive.json("stats")["workers"]:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -118,6 +153,24 @@ async def test_processes_that_die_are_started_again_until_they_end_well(tmp_path
     assert code == 0
     assert len(list(folder.iterdir())) >= 4
     assert "ended with code 9" in capfd.readouterr().err
+
+
+async def test_a_process_that_has_just_ended_does_not_keep_the_word_from_the_others():
+    class Process:
+        def __init__(self, *, ended):
+            self.ended, self.heard = ended, []
+
+        def send_signal(self, number):
+            if self.ended:
+                raise ProcessLookupError
+            self.heard.append(number)
+
+    supervisor = Supervisor([], until_idle=False)
+    processes = [Process(ended=True), Process(ended=False), Process(ended=True)]
+    supervisor._running.update(processes)
+    supervisor.stop()
+
+    assert [process.heard for process in processes] == [[], [signal.SIGTERM], []]
 
 
 STUBBORN = textwrap.dedent("""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.core.decide import MAX_LOSSES, SUCCEEDED, Failed, Interrupted, Lost, decide
+from redrive.core.decide import MAX_LOSSES, SUCCEEDED, Failed, Interrupted, Lost, decide, held_back
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.moves import MOVES
 from redrive.core.policy import LONGEST, RetryPolicy
@@ -77,7 +77,7 @@ def test_a_cycle_that_would_last_too_long_ends_now(age, why):
 
 @pytest.mark.parametrize(("hold", "wait"), [(0, 5), (3, 5), (40, 40)])
 def test_the_budget_may_only_lengthen_a_wait(hold, wait):
-    assert decide(Tried(1), FLAKY, POLICY, 0.5, hold=hold).delay == wait
+    assert held_back(decide(Tried(1), FLAKY, POLICY, 0.5), hold).delay == wait
 
 
 def test_a_letter_under_never_waits_for_a_person_after_one_try():

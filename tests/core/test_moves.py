@@ -32,3 +32,8 @@ def test_a_verb_is_allowed_from_one_status_only(verb, status):
         return
     with pytest.raises(MoveRefused, match=f"cannot {verb} letter 'a41': it is {status}"):
         check_verb(verb, "a41", status)
+
+
+def test_an_unknown_verb_is_refused_with_those_there_are():
+    with pytest.raises(MoveRefused, match="cannot explode letters: operators can replay, archive"):
+        check_verb("explode", "a41", Status.FAILED)

@@ -204,6 +204,16 @@ async def test_a_preview_counts_and_samples_without_writing(store, mill):
     assert (await audit(store)).entries == []
 
 
+async def test_a_status_that_is_only_quoted_text_does_not_widen_a_preview(store, mill):
+    await mill.failed(error="it said status:failed loudly")
+    await mill.pending()
+
+    seen = await plan.preview(store, "replay", '-error:"x status:failed y"')
+
+    assert seen.count == 1
+    assert seen.query.endswith(" status:failed")
+
+
 async def test_every_page_of_a_plan_is_audited_with_author_and_reason(store, mill):
     for _ in range(4):
         await mill.failed()

@@ -61,7 +61,7 @@ async def test_kinds_that_no_live_worker_handles_are_orphaned(store, mill):
     await mill.pending("mail.sent")
     await store.extend(WorkerBeat(name="w1", kinds=("order.created",)), [], lease=60)
 
-    assert (await stats(store)).orphaned == {"mail.sent": 2}
+    assert (await stats(store)).orphaned == {"default": {"mail.sent": 2}}
 
 
 async def test_a_dead_worker_handles_nothing(store, mill, clock):
@@ -69,7 +69,7 @@ async def test_a_dead_worker_handles_nothing(store, mill, clock):
     await store.extend(WorkerBeat(name="w1", kinds=("order.created",)), [], lease=60)
     clock.advance(61)
 
-    assert (await stats(store)).orphaned == {"order.created": 1}
+    assert (await stats(store)).orphaned == {"default": {"order.created": 1}}
 
 
 async def test_breakers_and_paused_queues_are_reported(store):

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.desk.conftest import POLICY, failure
 
-from redrive.core.decide import Failed, Lost, decide
+from redrive.core.decide import Failed, Lost, decide, held_back
 from redrive.core.letter import Status
 from redrive.core.policy import RetryPolicy
 from redrive.desk import inspect
@@ -14,10 +14,10 @@ from redrive.desk.replay import replay
 from redrive.stores.contract import Want
 
 
-async def run(mill, outcome, policy=POLICY, draw=0.5, **more):
+async def run(mill, outcome, policy=POLICY, draw=0.5, hold=0.0):
     """Run the letter once, as a worker would."""
     [claim] = await mill.store.claim([Want("default", ("order.created",), 1)], lease=60, worker="w1")
-    move = decide(claim, outcome, policy, draw, age=claim.age, **more)
+    move = held_back(decide(claim, outcome, policy, draw, age=claim.age), hold)
     await mill.store.settle([(claim, move)])
     mill.clock.advance(move.delay)
     return move

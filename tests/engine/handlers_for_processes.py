@@ -119,7 +119,7 @@ def wait_at(payload: dict):
 
 
 def wait_on_pipe(payload: dict):
-    """Say that it runs, then wait until somebody writes to the named pipe."""
+    """Wait until somebody opens the named pipe for writing, and closes it again."""
     Path(payload["gate"]).read_bytes()
 
 

@@ -101,7 +101,7 @@ def test_it_claims_farther_ahead_while_letters_are_done_at_once_and_never_beyond
         line.adapt(len(started))
         sizes.append(line.size)
     assert sizes == sorted(sizes)
-    assert line.size == 32
+    assert 2 * line.size == 32  # two batches may be held
 
 
 def test_it_claims_less_far_ahead_when_letters_have_to_wait():

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 import pytest_asyncio
@@ -62,7 +64,8 @@ async def comes_true(claim):
     """Ask another process's traces until *claim* is true of them; there is no event to wait for."""
 
     def ask():
-        for _ in range(int(PATIENCE * 100)):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             if claim():
                 return True
             threading.Event().wait(0.01)
@@ -84,6 +87,15 @@ def _is_alive(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+async def opened(gate: Path) -> IO[str]:
+    """Open a named pipe for writing as soon as somebody reads it; opening it at once might wait for ever."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with contextlib.suppress(OSError):  # nobody reads yet
+                return os.fdopen(os.open(gate, os.O_WRONLY | os.O_NONBLOCK), "w")
+            await asyncio.sleep(0.01)
 
 
 def told(path: Path) -> bytes:
@@ -201,7 +213,7 @@ async def test_a_death_is_the_outcome_of_exactly_the_letter_that_ran(pair, tmp_p
 
     assert await soon(asyncio.gather(*waiting)) == [Lost(reason), *[SUCCEEDED] * 5]
     assert not sibling.done()
-    gate.write_text("go")
+    (await opened(gate)).close()
     assert await soon(sibling) is SUCCEEDED
 
 
@@ -316,7 +328,7 @@ async def test_close_waits_for_what_runs_then_nothing_is_left(tmp_path):
     os.mkfifo(gate)
     outcome = begin(engine, handler(handlers.wait_on_pipe), letter(told(gate)))
     closing = asyncio.ensure_future(engine.close(PATIENCE))
-    await asyncio.to_thread(gate.write_text, "go")  # a named pipe opens only once the handler reads
+    (await opened(gate)).close()
     pids = [child._process.pid for child in engine._children]
     await soon(closing)
 
@@ -354,10 +366,9 @@ async def test_children_leave_signals_to_their_parent(engine, tmp_path, number):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     outcome = begin(engine, handler(handlers.wait_on_pipe), letter(told(gate)))
-    with await asyncio.to_thread(gate.open, "w") as writing:  # opens only once the handler reads
+    with await opened(gate):
         [child] = engine._children
         os.kill(child._process.pid, number)
-        writing.write("go")
 
     assert await soon(outcome) is SUCCEEDED
 

@@ -135,6 +135,24 @@ async def test_too_many_hanging_threads_exhaust_the_engine_until_they_come_back(
     assert await run(engine, build_handler("order", lambda payload: None)) is SUCCEEDED
 
 
+async def test_a_thread_that_comes_back_while_it_is_abandoned_is_not_counted_for_ever(engine, gates):
+    class ComesBackAtOnce(dict):
+        """Lets the handler return, and its thread end, the moment its run is taken away."""
+
+        def pop(self, key, default=None):
+            thread = super().pop(key, default)
+            if thread not in (None, threading.current_thread()):
+                gates.open.set()
+                thread.join(PATIENCE)
+            return thread
+
+    engine._running = ComesBackAtOnce()
+    outcome = await run(engine, build_handler("order", gates.wait, timeout=0.05))
+
+    assert outcome.failure.message == "timed out after 0.05 s"
+    assert not engine._abandoned
+
+
 async def test_interrupt_settles_what_runs_and_what_waits_at_once(engine, gates):
     outcomes = [begin(engine, build_handler("order", gates.wait, timeout=30)) for _ in range(5)]
     await gates.all_arrived(2)

@@ -10,8 +10,10 @@ from tests.engine.starting import PATIENCE, soon
 
 from redrive import Redrive, RetryPolicy, Status
 from redrive.core.facts import Rescued
+from redrive.errors import SettingsError, WorkerExhausted
 from redrive.stores.contract import Want
 from redrive.stores.memory import MemoryStore
+from redrive.wiring import open_store
 
 
 async def test_a_worker_shows_signs_of_life_while_it_runs():
@@ -83,13 +85,42 @@ async def test_a_worker_with_too_many_hanging_threads_ends_to_be_recycled():
 
     await app.enqueue_many([app.draft("order.created", {}) for _ in range(12)])
     try:
-        await soon(app.run(signals=False))  # ends by itself
+        with pytest.raises(WorkerExhausted, match="too many of its threads hang"):
+            await soon(app.run(until_idle=True, signals=False))
     finally:
         release.set()
     books = (await app.desk.stats()).books
     assert books["failed"] >= 8
     assert books["failed"] + books["pending"] == 12
     assert books["in_flight"] == 0
+
+
+async def test_threads_suffice_for_all_that_the_queues_let_run_at_once():
+    app = Redrive("memory://")
+    app.queue("wide", concurrency=30)
+    all_at_once = threading.Barrier(40, timeout=PATIENCE / 2)
+
+    def ship(order: dict):
+        all_at_once.wait()
+
+    app.add_handler("order.created", ship, queue="wide", policy=RetryPolicy.NEVER)
+    app.add_handler("order.changed", ship, policy=RetryPolicy.NEVER)
+    await app.enqueue_many([app.draft("order.created", {}) for _ in range(30)])
+    await app.enqueue_many([app.draft("order.changed", {}) for _ in range(10)])
+    await soon(app.run(until_idle=True, signals=False))
+
+    assert (await app.desk.stats()).books["delivered"] == 40
+
+
+@pytest.mark.parametrize(
+    "url", ["postgres://ana:hunter2@db/letters", "postgres://db/letters?password=hunter2", "sqlite:hunter2@db"]
+)
+def test_a_store_that_is_not_known_is_refused_without_its_password(url):
+    with pytest.raises(SettingsError) as caught:
+        open_store(url)
+
+    assert "it must be like sqlite:///redrive.db" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_a_store_that_is_broken_ends_the_worker_with_its_error():

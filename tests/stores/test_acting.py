@@ -167,6 +167,12 @@ async def test_a_verb_acts_on_its_status_and_is_refused_on_every_other(store, ve
     assert await store.audit() == entries
 
 
+async def test_an_unknown_verb_is_refused_with_those_there_are(store):
+    await dead(store, "a")
+    with pytest.raises(MoveRefused, match="operators can replay"):
+        await act(store, "explode", "a")
+
+
 async def test_one_refusal_refuses_all_and_nothing_changes(store):
     await dead(store, "a", "b")
     await put(store, "c")

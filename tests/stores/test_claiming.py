@@ -28,7 +28,7 @@ from tests.stores.samples import (
 )
 
 from redrive.core.letter import Priority, Status
-from redrive.stores.contract import QueueSpec, Want, WorkerBeat
+from redrive.stores.contract import QueueSpec, Want, WorkerBeat, orphans
 
 BEAT = WorkerBeat(name=WORKER, kinds=(KIND,), in_flight=1)
 
@@ -245,6 +245,27 @@ async def test_workers_are_listed_by_name_and_alive_while_their_lease_lasts(stor
     assert (first.name, first.alive) == ("a", False)
     assert (second.name, second.kinds, second.in_flight, second.alive) == ("b", ("x", "y"), 3, True)
     assert second.seen_us == clock.wall_us() - 30_000_000
+
+
+async def test_a_worker_says_from_which_queue_it_takes_each_kind(store):
+    await store.extend(WorkerBeat(name="a", kinds=("x", "y"), queues=("orders", "mails")), [], lease=60)
+    await store.extend(WorkerBeat(name="b", kinds=("x",)), [], lease=60)
+    some, anywhere = await store.workers()
+
+    assert (some.kinds, some.queues) == (("x", "y"), ("orders", "mails"))
+    assert (anywhere.kinds, anywhere.queues) == (("x",), ())
+
+
+async def test_a_kind_is_an_orphan_where_no_live_worker_takes_it(store, clock):
+    await store.put([draft("a"), draft("b", queue="other"), draft("c", kind="mail.sent")])
+    await store.extend(WorkerBeat(name="one", kinds=(KIND,), queues=("other",)), [], lease=60)
+    await store.extend(WorkerBeat(name="old", kinds=("mail.sent",)), [], lease=60)
+    seen = orphans(await store.tallies(), await store.workers())
+    clock.advance(61)
+    later = orphans(await store.tallies(), await store.workers())
+
+    assert seen == {(QUEUE, KIND): 1}
+    assert later == {("other", KIND): 1, (QUEUE, "mail.sent"): 1, (QUEUE, KIND): 1}
 
 
 async def test_a_worker_not_seen_for_long_is_forgotten(store, clock):

@@ -10,6 +10,7 @@ from tests.stores.samples import (
     draft,
     failure,
     give_up,
+    letter_id,
     lost,
     names,
     order_lane,
@@ -259,3 +260,12 @@ async def test_declaring_the_same_again_changes_nothing(store):
     assert await claim(store, queue="lane") == []
     await store.settle([(running, give_up(failure()))])
     assert await run(store) == ["b"]
+
+
+async def test_letters_that_died_before_their_queue_kept_order_are_lined_up_when_replayed(store):
+    await put(store, ordered("a", queue="later"), ordered("b", queue="later"))
+    for taken in await claim(store, queue="later"):
+        await store.settle([(taken, give_up())])
+    await store.declare([QueueSpec(name="later", ordered=True)])
+    await store.act("replay", [letter_id("a"), letter_id("b")], by="ada", reason="fixed")
+    assert names(await claim(store, queue="later")) == ["a"]

@@ -205,6 +205,15 @@ async def test_a_verb_touches_only_letters_it_is_for_whatever_the_query_says(sto
     assert await get(store, "b") == before
 
 
+async def test_plans_without_an_id_get_one_each(store):
+    await dead(store, *"ab")
+    first, second = [await store.start_plan(plan(id="", by=by)) for by in ("ada", "bob")]
+
+    assert "" not in {first.id, second.id}
+    assert [(await store.plan(each.id)).by for each in (first, second)] == ["ada", "bob"]
+    assert await carry_out(store, first.id) == ids("ab")
+
+
 async def test_two_plans_over_the_same_letters_act_on_each_letter_once(store):
     await dead(store, *"abcd")
     await store.start_plan(plan())
@@ -213,3 +222,12 @@ async def test_two_plans_over_the_same_letters_act_on_each_letter_once(store):
     assert await carry_out(store, "plan-2") == ids("cd")
     assert await carry_out(store) == []
     assert names(await claim(store)) == [*"abcd"]
+
+
+async def test_a_plan_judges_spans_as_of_its_start_however_long_it_takes(store, clock):
+    await dead(store, "old")
+    clock.advance(7_200)
+    await dead(store, "young")
+    await store.start_plan(plan("failed:>1h"))
+    clock.advance(7_200)
+    assert await carry_out(store) == ids(["old"])

@@ -145,3 +145,11 @@ async def test_a_letter_waits_across_queues(store):
     assert await claim(store, queue="other") == []
     await settle_all(store, DELIVERED)
     assert names(await claim(store, queue="other")) == ["b"]
+
+
+async def test_a_letter_waits_for_a_duplicate_under_the_id_that_is_kept(store):
+    await put(store, draft("first", idempotency_key="1"))
+    again = draft("first again", idempotency_key="1")
+    receipts = await store.put([again, draft("second", after=(again.id,))])
+    assert [receipt.duplicate for receipt in receipts] == [True, False]
+    assert names(await claim(store)) == ["first"]

@@ -161,11 +161,9 @@ def named_points() -> list[str]:
 def at_point(nursery: Nursery, folder: Path, point: str, *, times: int, nth: int) -> Verdict:
     """Leave letters behind, kill *times* workers at *point*, let others come to rest, judge."""
     common = {"folder": str(folder), "lease": LEASE, "sweep": SWEEP}
-    first = nursery.start(WORK, **common, seed=nth, produce=30, hanging=6)
-    wait_for(lambda: sum(map(len, History(folder / "history").starts.values())) > 10, 20)
-    nursery.kill(first)
     codes = []
     for turn in range(times):
+        _leave_behind(nursery, folder, common, seed=turn)
         pid = nursery.start(WORK, **common, seed=100 + turn, produce=60, armed=f"{point}=kill@{nth}", until_idle=True)
         codes.append(nursery.wait(pid, 60))
     come_to_rest(nursery, folder, workers=1, produce=30)
@@ -174,3 +172,23 @@ def at_point(nursery: Nursery, folder: Path, point: str, *, times: int, nth: int
     if not set(codes) <= expected:
         verdict.problems.append(f"workers armed at {point} ended with {codes}")
     return verdict
+
+
+def _leave_behind(nursery: Nursery, folder: Path, common: dict[str, object], seed: int) -> None:
+    """Let a worker die with letters in flight, so that there is something to rescue."""
+    first = nursery.start(WORK, **common, seed=seed, produce=30, hanging=6)
+    wait_for((folder / "redrive.db").exists, 20)
+    if not wait_for(lambda: _hanging(folder) > 0, 20):
+        message = f"the letters in {folder} do not hang"
+        raise TimeoutError(message)
+    nursery.kill(first)
+
+
+def _hanging(folder: Path) -> int:
+    """Count letters that hang; those that have lost a worker no longer do."""
+    with closing(checker._open(folder / "redrive.db")) as connection:
+        try:
+            sql = "SELECT count(*) FROM letters WHERE kind = 'hang' AND status = 'in_flight' AND losses = 0"
+            return connection.execute(sql).get
+        except apsw.SQLError:  # the schema is not there yet
+            return 0

@@ -99,8 +99,8 @@ def build(
 
     async def hang(letter: Letter) -> None:
         log.write(("run_start", letter.id, letter.token))
-        if not letter.losses:  # until its first worker is gone
-            await asyncio.sleep(3_600)
+        if not letter.losses:  # long enough for its first worker to be killed
+            await asyncio.sleep(3)
         log.write(("effect", letter.id), ("run_end", letter.id, "ok"))
 
     async def flaky(letter: Letter) -> None:
@@ -144,7 +144,7 @@ def work(
     """
     Put *produce* letters while working; with *until_idle* end when nothing is left.
 
-    Before that, put *hanging* letters, which do not end until a worker died of them, and *napping*
+    Before that, put *hanging* letters, which take seconds unless a worker died of them, and *napping*
     ones, which take longer than a moment.
     """
     failpoints.ACTIVE.update(failpoints.parse(armed))

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +17,13 @@ from redrive.cli.enqueue import raw_bytes
 from redrive.cli.options import AsJson, By, Reason, Yes
 from redrive.cli.output import emit, note, say
 from redrive.cli.session import author, with_store
-from redrive.errors import MoveRefused, PayloadError, RedriveError
+from redrive.errors import MoveRefused, PayloadError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redrive.core.letter import Letter
+    from redrive.desk.edit import Sheet
 
 
 def edit(
@@ -39,12 +43,14 @@ def edit(
     from redrive.desk import inspect
 
     before = with_store(ctx, lambda store: inspect.show(store, letter_id))
-    changed = _edited(before) if payload is None else _given(before, payload)
-    if changed == before.payload:
-        raise MoveRefused(f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written")
-    _show_and_ask(before, changed, yes=yes, as_json=as_json)
     who, version = author(ctx, by), before.payload_version
-    done = with_store(ctx, lambda store: verb.edit(store, letter_id, changed, version=version, by=who, reason=reason))
+    with _edited(before) if payload is None else nullcontext(_given(before, payload)) as changed:
+        if changed == before.payload:
+            raise MoveRefused(f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written")
+        _show_and_ask(before, changed, yes=yes, as_json=as_json)
+        done = with_store(
+            ctx, lambda store: verb.edit(store, letter_id, changed, version=version, by=who, reason=reason)
+        )
     if as_json:
         return emit(done)
     return say(
@@ -62,33 +68,46 @@ def _given(before: Letter, payload: str) -> bytes:
     return payload_from(before, msgspec.structs.replace(sheet, text=_text(raw)))
 
 
-def _edited(before: Letter) -> bytes:
-    """Return what the operator made of the payload; a refused text is kept in its file, not lost."""
+@contextmanager
+def _edited(before: Letter) -> Iterator[bytes]:
+    """Give what the operator made of the payload; their text stays in its file unless all goes well with it."""
     from redrive.desk.edit import payload_from, sheet_for
 
     sheet = sheet_for(before)
+    path = _opened_in_editor(sheet)
+    written = path.read_bytes()
+    try:
+        yield payload_from(before, msgspec.structs.replace(sheet, text=_text(written)))
+    except BaseException:  # also a "no", and Ctrl-C
+        if written == sheet.text.encode("utf-8"):
+            path.unlink()
+        else:
+            note(f"your text is kept in {path}")
+        raise
+    path.unlink()
+
+
+def _opened_in_editor(sheet: Sheet) -> Path:
+    """Return the file in which the operator edited *sheet*; there is none if the editor did not do its work."""
     handle, name = tempfile.mkstemp(prefix="redrive-", suffix=f".{sheet.form}")
     path = Path(name)
     with os.fdopen(handle, "wb") as file:
         file.write(sheet.text.encode("utf-8"))
-    _open_editor(path)
     try:
-        changed = payload_from(before, msgspec.structs.replace(sheet, text=_text(path.read_bytes())))
-    except RedriveError:
-        note(f"your text is kept in {path}")
+        _run_editor(path)
+    except PayloadError:
+        path.unlink(missing_ok=True)
         raise
-    path.unlink()
-    return changed
+    return path
 
 
-def _open_editor(path: Path) -> None:
+def _run_editor(path: Path) -> None:
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         code = subprocess.run([*shlex.split(command), str(path)], check=False).returncode  # noqa: S603 - the operator's own editor
     except OSError as error:
         raise PayloadError(f"cannot start the editor {command!r}: {error.strerror}; set EDITOR to another") from error
     if code:
-        path.unlink(missing_ok=True)
         raise PayloadError(f"the editor {command!r} ended with code {code}, so nothing was written")
 
 

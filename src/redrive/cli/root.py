@@ -2,7 +2,8 @@
 The command line's root: the global options, the commands by name, and how errors leave.
 
 Exit codes: 0 done, 1 refused or failed (one sentence on standard error), 2 a command that cannot
-be read. Imports no more than the commands' signatures need, so that `redrive --help` is quick.
+be read, 75 a worker that is to be started anew. Imports no more than the commands' signatures need,
+so that `redrive --help` is quick.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typer.core import TyperGroup
 from redrive.cli import acts, audit, edit, enqueue, explain, groups, kafka, letters, queues, stats, top, upkeep, worker
 from redrive.cli.output import note
 from redrive.cli.session import Globals
-from redrive.errors import RedriveError
+from redrive.errors import RedriveError, WorkerExhausted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_RECYCLE = 75  # the system's word for "try again": whoever started it starts it anew
+
+
 class Guarded(TyperGroup):
-    """A group of commands whose errors end as one clear sentence and exit code 1, never as a traceback."""
+    """A group of commands whose errors end as one clear sentence and an exit code, never as a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what redrive raises is said on standard error."""
@@ -31,7 +35,7 @@ class Guarded(TyperGroup):
         except RedriveError as error:
             for line in str(error).splitlines():
                 note(f"redrive: {line}")
-            raise typer.Exit(1) from error
+            raise typer.Exit(_RECYCLE if isinstance(error, WorkerExhausted) else 1) from error
 
 
 app = typer.Typer(
@@ -43,7 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Retry what can heal, dead-letter what cannot, lose nothing.",
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 a command that cannot be read.",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 a command that cannot be read, 75 a worker to start anew.",
 )
 
 COMMANDS: dict[str, Callable[..., Any]] = {

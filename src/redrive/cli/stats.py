@@ -45,7 +45,9 @@ def remarks(found: Stats) -> list[str]:
         oldest = found.oldest_failed
         lines.append(f"oldest failed: {oldest.id} ({oldest.kind}), failed at {oldest.failed_at}")
     lines += [
-        f"orphaned: {count} letters of kind {kind}; no live worker handles it" for kind, count in found.orphaned.items()
+        f"orphaned: {count} letters of kind {kind} in queue {queue}; no live worker takes them from there"
+        for queue, kinds in found.orphaned.items()
+        for kind, count in kinds.items()
     ]
     lines += [f"paused: queue {name}" for name in found.paused]
     lines += [f"breaker {one.name}: {one.state}" for one in found.breakers if one.state != "closed"]

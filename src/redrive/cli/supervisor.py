@@ -8,6 +8,7 @@ lifeline by which workers notice that their supervisor is gone. Knows nothing of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -62,7 +63,7 @@ class Supervisor:
         """Start nothing more, and pass the word on; a second call passes it on again."""
         self._stopping.set()
         for process in self._running:
-            process.send_signal(signal.SIGTERM)
+            _ask_to_end(process)
 
     async def _keep(self, slot: int) -> int:
         """Run one process after the other in *slot*; return the last one's code."""
@@ -89,7 +90,7 @@ class Supervisor:
         )
         self._running.add(process)
         if self._stopping.is_set():  # told to stop while it was being started
-            process.send_signal(signal.SIGTERM)
+            _ask_to_end(process)
         try:
             return await process.wait()
         finally:
@@ -101,6 +102,11 @@ class Supervisor:
         except TimeoutError:
             return False
         return True
+
+
+def _ask_to_end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended, and is about to be taken off the list
+        process.send_signal(signal.SIGTERM)
 
 
 def slot() -> int:

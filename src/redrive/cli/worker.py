@@ -42,10 +42,10 @@ def worker(
     if count > 1:
         code = _supervised(name, count, until_idle=until_idle, queues=queue or [])
         raise typer.Exit(code)
-    _run(loaded, until_idle=until_idle, queues=tuple(queue or settings.queues))
+    idle = _run(loaded, until_idle=until_idle, queues=tuple(queue or settings.queues))
     if as_json:
-        return emit({"app": name, "ended": "idle" if until_idle else "stopped"})
-    return say("idle: nothing is left to do" if until_idle else "stopped")
+        return emit({"app": name, "ended": "idle" if idle else "stopped"})
+    return say("idle: nothing is left to do" if idle else "stopped")
 
 
 def load(name: str) -> Redrive:
@@ -98,20 +98,20 @@ def _hand_down(ctx: typer.Context) -> None:
             os.environ[variable] = value
 
 
-def _run(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> None:
+def _run(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> bool:
     import asyncio
 
     from redrive.cli.supervisor import hold_lifeline, slot
 
     hold_lifeline()
-    asyncio.run(_work(loaded, slot(), until_idle=until_idle, queues=queues))
+    return asyncio.run(_work(loaded, slot(), until_idle=until_idle, queues=queues))
 
 
-async def _work(loaded: Redrive, slot: int, *, until_idle: bool, queues: tuple[str, ...]) -> None:
+async def _work(loaded: Redrive, slot: int, *, until_idle: bool, queues: tuple[str, ...]) -> bool:
     try:
         await loaded.open()  # before anybody can ask how the store is
         with _metrics(loaded, slot):
-            await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
+            return await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
     finally:
         await loaded.close()
 

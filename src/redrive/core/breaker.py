@@ -15,8 +15,6 @@ import msgspec
 
 from redrive.errors import PolicyError
 
-_GLANCES = 10  # how often, in one rest, to look again while probes are under way
-
 
 class BreakerState(StrEnum):
     """Closed lets all letters through, open none, half open a few."""
@@ -99,17 +97,6 @@ def take_probes(breaker: Breaker, rules: BreakerRules, limit: int, now: float) -
     return msgspec.structs.replace(seen, probes_out=seen.probes_out + allowed, probed_at=now), allowed
 
 
-def wait(breaker: Breaker, rules: BreakerRules, now: float) -> float:
-    """Return in how many seconds it is worth asking again; 0 if letters may run now."""
-    seen = look(breaker, rules, now)
-    if seen.state is BreakerState.OPEN:
-        return _left(seen.opened_at, rules.open_for, now)
-    if seen.state is BreakerState.CLOSED or _room(seen, rules):
-        return 0.0
-    # Probes mostly report long before they are forgotten.
-    return min(_left(seen.probed_at, rules.open_for, now), rules.open_for / _GLANCES)
-
-
 def _closed_after(seen: Breaker, rules: BreakerRules, successes: int, failures: int, now: float) -> Breaker:
     good, bad = seen.successes + successes, seen.failures + failures
     if failures and bad >= rules.failures and bad >= rules.ratio * (good + bad):
@@ -138,7 +125,3 @@ def _room(seen: Breaker, rules: BreakerRules) -> int:
 
 def _over(start: float, span: float, now: float) -> bool:
     return not 0.0 <= now - start < span
-
-
-def _left(start: float, span: float, now: float) -> float:
-    return min(span, max(0.0, start + span - now))  # a rounded sum may exceed the span

@@ -62,15 +62,8 @@ SUCCEEDED = Succeeded()
 _DELIVERED = Move(Status.DELIVERED, "succeeded")
 
 
-def decide(
-    standing: Standing, outcome: Outcome, policy: RetryPolicy, draw: float, *, age: float = 0.0, hold: float = 0.0
-) -> Move:
-    """
-    Return the move that *outcome* calls for.
-
-    *draw* is in [0, 1); *age* is how many seconds the cycle has lasted;
-    *hold* is the least wait that the retry budget asks for.
-    """
+def decide(standing: Standing, outcome: Outcome, policy: RetryPolicy, draw: float, *, age: float = 0.0) -> Move:
+    """Return the move that *outcome* calls for; *draw* is in [0, 1), *age* the seconds that the cycle has lasted."""
     match outcome:
         case Succeeded():
             return _DELIVERED
@@ -79,8 +72,18 @@ def decide(
         case Lost(reason):
             return _after_loss(standing.losses + 1, reason, policy)
         case Failed(failure):
-            return _after_failure(standing.attempts, failure, policy, draw, age, hold)
+            return _after_failure(standing.attempts, failure, policy, draw, age)
     assert_never(outcome)
+
+
+def is_retry(move: Move) -> bool:
+    """Whether *move* is paid for from the retry budget."""
+    return move.to is Status.PENDING and move.failure is not None
+
+
+def held_back(move: Move, hold: float) -> Move:
+    """Return a retry that waits for at least *hold* seconds: an empty budget delays, it never fails a letter."""
+    return move if move.delay >= hold else msgspec.structs.replace(move, delay=hold)
 
 
 def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
@@ -97,12 +100,12 @@ def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
     return Move(Status.FAILED, "worker_crashed", counts=False, loss=True, failure=crashed, policy=policy.text)
 
 
-def _after_failure(attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float, hold: float) -> Move:
+def _after_failure(attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
     if failure.terminal:
         return _give_up("terminal", failure, policy)
     if attempts >= policy.max_attempts:
         return _give_up("exhausted", failure, policy)
-    delay = max(next_delay(policy, attempts, draw, failure.retry_after), hold)
+    delay = next_delay(policy, attempts, draw, failure.retry_after)
     if policy.total is not None and age + delay > policy.total:
         return _give_up("out of time", failure, policy)
     why = "backing off" if failure.retry_after is None else "asked to wait"

@@ -47,9 +47,17 @@ VERBS: dict[str, Status] = {  # operator's verb: the status it starts from
 }
 
 
+def needed_for(verb: str) -> Status:
+    """Return the status that *verb* starts from; raise MoveRefused if there is no such verb."""
+    if verb not in VERBS:
+        message = f"cannot {verb} letters: operators can {', '.join(VERBS)}"
+        raise MoveRefused(message)
+    return VERBS[verb]
+
+
 def check_verb(verb: str, letter_id: str, status: Status) -> None:
     """Raise MoveRefused unless *verb* may be applied to a letter in *status*."""
-    needed = VERBS[verb]
+    needed = needed_for(verb)
     if status is not needed:
         message = (
             f"cannot {verb} letter {letter_id!r}: it is {status}, and only a letter that is {needed} "

@@ -14,7 +14,7 @@ import msgspec
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A set of letters fixed by query and cut-off, and what to do with them."""
 
-    id: str
+    id: str = ""  # a store names a plan that has none
     verb: str  # replay, archive, cancel, restore, purge
     query: str
     by: str
@@ -27,6 +27,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
     created_us: int = 0
     generation: int | None = None
+
+    def name(self, token: int, now_us: int) -> str:
+        """Return its id, or one made of a store's instant and newest token: of two stores the instants differ."""
+        return self.id or f"{now_us:x}-{token:x}"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,17 +9,16 @@ runs the same plan again and goes on where it stopped. Knows no terminal.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.moves import VERBS
+from redrive.core.moves import needed_for
 from redrive.core.plan import Plan
-from redrive.core.query import parse, require
+from redrive.core.query import Term, parse, require
 from redrive.desk.views import LetterRow, row
-from redrive.errors import MoveRefused, QueryError
+from redrive.errors import QueryError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -77,12 +76,11 @@ async def start(
     """
     _check_limit(verb, limit)
     plan = Plan(
-        id=str(uuid.uuid4()),
         verb=verb,
         query=_eligible(verb, query_text).text,
         by=by,
         reason=reason,
-        cutoff=0,  # the store puts its own
+        cutoff=0,  # the store puts its own, and a name
         limit=limit,
         generation=generation,
     )
@@ -118,15 +116,8 @@ async def carry_out(
 
 def _eligible(verb: str, query_text: str) -> Query:
     """Return what matches and may be acted on: each verb starts from one status."""
-    query, term = require(parse(query_text)), f"status:{VERBS[_check_verb(verb)]}"
-    return query if term in query.text.split() else parse(f"{query.text} {term}")
-
-
-def _check_verb(verb: str) -> str:
-    if verb not in VERBS:
-        message = f"cannot {verb} letters: operators can {', '.join(VERBS)}"
-        raise MoveRefused(message)
-    return verb
+    query, term = require(parse(query_text)), Term("status", "eq", (str(needed_for(verb)),))
+    return query if term in query.terms else parse(f"{query.text} {term}")
 
 
 def _check_limit(verb: str, limit: int | None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.letter import instant
-from redrive.stores.contract import books
+from redrive.stores.contract import books, orphans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     failed_by_policy: dict[str, int]
     failed_by_error: dict[str, int]
     oldest_failed: OldestFailed | None
-    orphaned: dict[str, int]  # unfinished letters of kinds that no live worker handles
+    orphaned: dict[str, dict[str, int]]  # by queue and kind: pending letters that no live worker takes from there
     paused: list[str]
     workers: list[WorkerView]
     breakers: list[BreakerView]
@@ -80,7 +80,7 @@ async def stats(store: Store) -> Stats:
         failed_by_policy=_failed_by(tallies, "policy"),
         failed_by_error=_failed_by(tallies, "error_type"),
         oldest_failed=_oldest(await store.oldest_failed()),
-        orphaned=orphaned(tallies, workers),
+        orphaned=_orphaned(tallies, workers),
         paused=[state.spec.name for state in await store.queues() if state.paused],
         workers=[_worker(beat) for beat in workers],
         breakers=await _breakers(store),
@@ -92,14 +92,11 @@ def is_balanced(kept: Mapping[str, int]) -> bool:
     return kept["enqueued"] == sum(count for name, count in kept.items() if name != "enqueued")
 
 
-def orphaned(tallies: Sequence[Tally], workers: Sequence[WorkerBeat]) -> dict[str, int]:
-    """Return the kinds with pending letters that no live worker handles, and how many letters wait."""
-    handled = {kind for beat in workers if beat.alive for kind in beat.kinds}
-    waiting: Counter[str] = Counter()
-    for tally in tallies:
-        if tally.status == "pending" and tally.kind not in handled and tally.count:
-            waiting[tally.kind] += tally.count
-    return dict(sorted(waiting.items()))
+def _orphaned(tallies: Sequence[Tally], workers: Sequence[WorkerBeat]) -> dict[str, dict[str, int]]:
+    table: dict[str, dict[str, int]] = {}
+    for (queue, kind), count in orphans(tallies, workers).items():
+        table.setdefault(queue, {})[kind] = count
+    return table
 
 
 def _by(tallies: Sequence[Tally], trait: str) -> dict[str, dict[str, int]]:

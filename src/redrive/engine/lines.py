@@ -82,7 +82,8 @@ class Lines:
         lane = self._by_queue[group[0].queue]
         own = group[0].concurrency or lane.concurrency
         # Threads and processes cannot be quick enough for a long line ahead of them.
-        most = self._prefetch if group[0].engine == "async" else min(self._prefetch, 2 * own)
+        ahead = self._prefetch if group[0].engine == "async" else min(self._prefetch, 4 * own)
+        most = ahead // 2  # a batch: two of them may be held
         line = Line(lane, tuple(handler.kind for handler in group), min(own, lane.concurrency), most, group[0].breaker)
         self.all.append(line)
         for handler in group:
@@ -99,6 +100,11 @@ class Lines:
                 line.running += 1
                 line.lane.running += 1
                 yield line, line.ready.popleft()
+
+    def shrink(self) -> None:
+        """Claim no farther ahead than at the beginning."""
+        for line in self.all:
+            line.size = line.concurrency
 
     @property
     def running(self) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, decide
+from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, Succeeded, decide, held_back, is_retry
 from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
 from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Claim, Exchanged, Store, Want
 
 RELEASED = Interrupted("released")
+_PATIENCE = 2.0  # seconds for which a suspect may keep this process from claiming, while others still run
+_LATER = Interrupted("waits to run alone", wait=30.0)
 _REMEMBERED = 10_000  # batches
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
@@ -66,6 +68,7 @@ class Processor:
         self._firsts: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not yet told, by kind
         self._suspect: Claim | None = None  # to run alone: its last worker died
+        self._suspected_at = 0.0
         self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
         self._away = False
@@ -79,7 +82,8 @@ class Processor:
     async def tick(self) -> float:
         """Do one round and return how long to rest: 0 while there is more to do."""
         try:
-            settled, exchanged = await (self._asked or self._ask())
+            self._asked = self._asked or self._ask()
+            settled, exchanged = await asyncio.shield(self._asked)  # its claims must not be lost with our caller
         except StoreUnavailable as error:
             self._asked = None
             self._store_is(away=str(error))
@@ -150,9 +154,10 @@ class Processor:
         suspects = [claim for claim in claims if claim.losses and self._endangers(claim)]
         self._careful = bool(suspects) if claims else self._careful
         if suspects:
-            self._suspect = suspects[0]
+            self._suspect, self._suspected_at = suspects[0], self._clock.monotonic()
             self._release(claim for claim in claims if claim is not suspects[0])
             self._release_ready(RELEASED)
+            self._lines.shrink()  # where there is one suspect there are more: hold few letters beside the next
             return
         for claim in claims:
             line = self._lines.by_kind[claim.letter.kind]
@@ -204,6 +209,9 @@ class Processor:
     def _start_suspect(self, claim: Claim) -> None:
         """Run a letter whose last worker died with nothing beside it, so that a death convicts only it."""
         if self._lines.running or self._outcomes or len(self.held) > 1:
+            if self._clock.monotonic() - self._suspected_at > _PATIENCE:
+                self._suspect = None
+                self._release([claim], _LATER)
             return
         line = self._lines.by_kind[claim.letter.kind]
         line.running += 1
@@ -230,15 +238,15 @@ class Processor:
 
     async def _decide_all(self, outcomes: list[tuple[Claim, Outcome]]) -> list[tuple[Claim, Move]]:
         hit("processor.before_decide")
-        holds = await self._draw_on_budgets(outcomes)
-        return [(claim, self._decide(claim, outcome, holds)) for claim, outcome in outcomes]
+        moves = [(claim, self._decide(claim, outcome)) for claim, outcome in outcomes]
+        self._count_firsts(outcomes)
+        retries = Counter(claim.letter.queue for claim, move in moves if is_retry(move))
+        return await self._pay_for(retries, moves) if retries else moves
 
-    def _decide(self, claim: Claim, outcome: Outcome, holds: dict[str, float]) -> Move:
+    def _decide(self, claim: Claim, outcome: Outcome) -> Move:
         if outcome is SUCCEEDED:
             return decide(claim, outcome, DEFAULT_RETRY_POLICY, 0.0)
-        policy = self.policy_of(claim)
-        hold = holds.get(claim.letter.queue, 0.0)
-        move = decide(claim, outcome, policy, self._clock.draw(), age=self._age(claim), hold=hold)
+        move = decide(claim, outcome, self.policy_of(claim), self._clock.draw(), age=self._age(claim))
         if self._version and move.failure is not None:
             failure = msgspec.structs.replace(move.failure, release=self._version)
             return msgspec.structs.replace(move, failure=failure)
@@ -263,22 +271,20 @@ class Processor:
                 self._policies[text] = given
         return self._policies[text]
 
-    async def _draw_on_budgets(self, outcomes: list[tuple[Claim, Outcome]]) -> dict[str, float]:
-        """Count first tries, pay for retries, and learn the least wait per queue."""
-        retries: Counter[str] = Counter()
+    def _count_firsts(self, outcomes: list[tuple[Claim, Outcome]]) -> None:
+        """Count first tries that came to something: they earn the retries."""
         for claim, outcome in outcomes:
-            letter = claim.letter
-            if letter.attempts == 1:
-                self._firsts[letter.queue] += 1
-            if isinstance(outcome, Failed) and self._is_retried(claim, outcome):
-                retries[letter.queue] += 1
+            if claim.letter.attempts == 1 and isinstance(outcome, Succeeded | Failed):
+                self._firsts[claim.letter.queue] += 1
+
+    async def _pay_for(self, retries: Counter[str], moves: list[tuple[Claim, Move]]) -> list[tuple[Claim, Move]]:
+        """Draw on the queues' budgets; where one is empty, its retries wait longer."""
         holds = {}
         for queue, count in retries.items():
             holds[queue] = await self._store.spend(queue, firsts=self._firsts.pop(queue, 0), retries=count)
-        return holds
-
-    def _is_retried(self, claim: Claim, outcome: Failed) -> bool:
-        return not outcome.failure.terminal and claim.attempts < self.policy_of(claim).max_attempts
+        return [
+            (claim, held_back(move, holds[claim.letter.queue]) if is_retry(move) else move) for claim, move in moves
+        ]
 
     def _tell(self, settled: list[tuple[Claim, Move]], exchanged: Exchanged) -> None:
         for claim, move in settled:
@@ -338,7 +344,7 @@ class Processor:
         claims = await self._store.expired(limit)
         hit("rescue.before_settle")
         if claims:
-            lost = [(claim, self._decide(claim, _lost(claim), {})) for claim in claims]
+            lost = [(claim, self._decide(claim, _lost(claim))) for claim in claims]
             accepted = await self._store.settle(lost)
             hit("rescue.after_settle")
             for fact in facts_of(lost, accepted):

@@ -119,4 +119,5 @@ class TaskEngine:
 def _outcome(task: asyncio.Task[Outcome], handler: Handler) -> Outcome:
     if task.cancelled():  # not by us, or nobody would ask: it cancelled itself
         return Failed(failure_of(asyncio.CancelledError("the handler cancelled its own task"), handler))
-    return task.result()
+    error = task.exception()  # only what `attempt` lets pass, such as a GeneratorExit of the handler's own
+    return task.result() if error is None else Failed(failure_of(error, handler))

@@ -105,11 +105,18 @@ class ThreadEngine:
         left = limit if run.began is None else run.began + limit - self._monotonic()
         if left > 0:
             run.timer = loop.call_later(left, self._look, run, loop)
-        elif (thread := self._running.pop(run, None)) is not None:  # else it has ended and will be told of
-            self._threads.discard(thread)
-            self._abandoned.add(thread)
+        elif (thread := self._running.get(run)) is not None and self._abandon(run, thread):
             self._hire(loop)
             self._ledger.settle(run, timed_out(run.handler))
+
+    def _abandon(self, run: _ThreadRun, thread: threading.Thread) -> bool:
+        """Leave *thread* to itself; False if its run has ended after all and will be told of."""
+        self._abandoned.add(thread)  # before it can come back, which takes it out again
+        if self._running.pop(run, None) is None:
+            self._abandoned.discard(thread)
+            return False
+        self._threads.discard(thread)
+        return True
 
     def _collect(self) -> None:
         self._woken = False  # before looking: what arrives from now on wakes us again

@@ -13,8 +13,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
-from redrive.errors import StoreError
-from redrive.stores.contract import WorkerBeat
+from redrive.errors import StoreError, WorkerExhausted
+from redrive.stores.contract import WorkerBeat, orphans
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 _GLANCE = 1.0  # seconds between two looks at breakers
 _FULL_SWEEP = 200
+_EXHAUSTED = (
+    "the worker has ended: too many of its threads hang in handlers that ran out of time; "
+    "start it anew, and bound what these handlers wait for"
+)
 _LAST_WORDS = 1.0  # seconds, beyond the drain, in which a store that is away may come back for the last outcomes
 
 
@@ -63,8 +67,12 @@ class Worker:
 
     # ------------------------------------------------------------------ running and stopping
 
-    async def run(self, *, until_idle: bool = False) -> None:
-        """Work until stopped; with *until_idle* also end when nothing is left to do."""
+    async def run(self, *, until_idle: bool = False) -> bool:
+        """
+        Work until stopped; with *until_idle* also end, with True, when nothing is left to do.
+
+        Raise WorkerExhausted, with everything settled or given back, once too many threads hang.
+        """
         await self._beat()
         self._announce(WorkerStarted(worker=self.name, kinds=self._kinds))
         duties = [asyncio.ensure_future(duty) for duty in self._duties()]
@@ -73,14 +81,21 @@ class Worker:
         try:
             await self._rounds(until_idle=until_idle)
             await self.finish()
+        except BaseException:  # cancelled, or a failure of ours: give back what we hold, blame no letter
+            self.stop()
+            self.stop()
+            with contextlib.suppress(StoreError):
+                await self.finish()
+            raise
         finally:
             for duty in duties:
                 duty.cancel()
             await asyncio.gather(*duties, return_exceptions=True)
-        why = "stopped" if self._stopped.is_set() else "nothing left to do"
-        self._announce(WorkerStopped(worker=self.name, why=why))
+        idle = not self._stopped.is_set()
+        self._announce(WorkerStopped(worker=self.name, why="nothing left to do" if idle else "stopped"))
         if self._broken is not None:
             raise self._broken
+        return idle
 
     def stop(self) -> None:
         """Claim no more, finish what runs, end. A second call stops now and gives the attempts back."""
@@ -118,6 +133,7 @@ class Worker:
             self._processor.wake.clear()
             rest = await self._processor.tick()
             if any(engine.exhausted for engine in self._engines.values()):
+                self._broken = self._broken or WorkerExhausted(_EXHAUSTED)
                 self.stop()
             elif rest:
                 if until_idle and await self._is_idle():
@@ -179,7 +195,8 @@ class Worker:
     async def _beat(self) -> None:
         """Show that this worker lives, and keep its claims."""
         held = list(self._processor.held.values())
-        beat = WorkerBeat(name=self.name, kinds=self._kinds, in_flight=len(held))
+        queues = tuple(self._lines.by_kind[kind].lane.name for kind in self._kinds)
+        beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, in_flight=len(held))
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
 
     async def _look_after(self) -> None:
@@ -192,17 +209,12 @@ class Worker:
         await self._tell_orphans()
 
     async def _tell_orphans(self) -> None:
-        """Tell once of each kind that waits and that no live worker handles."""
-        handled = {kind for worker in await self._store.workers() if worker.alive for kind in worker.kinds}
-        orphans = {
-            (tally.queue, tally.kind): tally.count
-            for tally in await self._store.tallies()
-            if tally.status == "pending" and tally.count and tally.kind not in handled
-        }
-        for (queue, kind), count in orphans.items():
+        """Tell once of each kind that waits in a queue from which no live worker takes it."""
+        found = orphans(await self._store.tallies(), await self._store.workers())
+        for (queue, kind), count in found.items():
             if (queue, kind) not in self._orphans:
                 self._announce(Orphaned(queue=queue, kind=kind, count=count))
-        self._orphans = set(orphans)
+        self._orphans = set(found)
 
     async def _glance(self) -> None:
         await self._dependencies.look()

@@ -7,6 +7,7 @@ Owns the waiting and waking, across event loops and threads. Knows no letter.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from threading import Lock
 
 
@@ -43,9 +44,8 @@ class Bell:
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
-    loop = waiter.get_loop()
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_finish, waiter)
+    with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits any more
+        waiter.get_loop().call_soon_threadsafe(_finish, waiter)
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:

@@ -9,6 +9,7 @@ clock to the spans it is given, so no method here takes a "now".
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -86,9 +87,14 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kinds: tuple[str, ...]
+    queues: tuple[str, ...] = ()  # where each of the kinds is taken from, in their order; empty is anywhere
     in_flight: int = 0
     seen_us: int = 0
     alive: bool = True
+
+    def handles(self, queue: str, kind: str) -> bool:
+        """Say whether it takes letters of *kind* from *queue*."""
+        return (queue, kind) in zip(self.queues, self.kinds, strict=True) if self.queues else kind in self.kinds
 
 
 class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,7 +277,7 @@ class Store(Protocol):
         """
 
     async def start_plan(self, plan: Plan) -> Plan:
-        """Keep *plan*; its cut-off becomes this moment: letters that move later are not part of it."""
+        """Keep *plan*, named if it has no id; its cut-off is this moment: letters that move later are not in it."""
 
     async def step(self, plan_id: str, *, limit: int) -> Step:
         """Act on the next *limit* letters of a plan; cursor, acts and audit entry are one transaction."""
@@ -297,6 +303,16 @@ LIVE = (Status.PENDING, Status.IN_FLIGHT)
 def total(tallies: Sequence[Tally], **traits: str) -> int:
     """Sum the tallies that have all of *traits*."""
     return sum(t.count for t in tallies if all(getattr(t, name) == value for name, value in traits.items()))
+
+
+def orphans(tallies: Sequence[Tally], workers: Sequence[WorkerBeat]) -> dict[tuple[str, str], int]:
+    """Return how many letters wait, by queue and kind, where no live worker takes that kind from that queue."""
+    alive = [beat for beat in workers if beat.alive]
+    waiting: Counter[tuple[str, str]] = Counter()
+    for tally in tallies:
+        if tally.status == "pending" and tally.count and not any(b.handles(tally.queue, tally.kind) for b in alive):
+            waiting[tally.queue, tally.kind] += tally.count
+    return dict(sorted(waiting.items()))
 
 
 def books(tallies: Sequence[Tally]) -> Mapping[str, int]:

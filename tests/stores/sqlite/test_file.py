@@ -98,3 +98,25 @@ async def test_a_lease_of_an_earlier_boot_has_ended(sqlite, sql, path, clock):
     await again.open()
     assert names(await again.expired(10)) == ["a"]
     await again.close()
+
+
+async def test_a_lease_made_on_another_host_has_ended_when_the_file_comes_back(sqlite, sql, path, clock):
+    await sqlite.close()
+    sql("INSERT INTO boots VALUES (99, 'another host')")
+    elsewhere = SqliteStore(path, clock=clock)
+    sql("DELETE FROM boots WHERE boot_id <> 'another host'")
+    await elsewhere.open()
+    await put(elsewhere, "a")
+    await claim(elsewhere)
+    await elsewhere.close()
+    sql("INSERT INTO boots VALUES (1000, 'a third host')")
+    back = SqliteStore(path, clock=clock)
+    await back.open()
+    assert names(await back.expired(10)) == ["a"]
+    await back.close()
+
+
+async def test_a_row_that_somebody_spoilt_does_not_stop_its_neighbours(sqlite, sql):
+    await put(sqlite, "a", "b")
+    sql("UPDATE letters SET extras = x'6e6f' WHERE seq = 1")
+    assert names(await claim(sqlite)) == ["a", "b"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from tests.stores.samples import check_books, claim, draft, give_up, letter_id, names, put
 
 from redrive.core.query import parse
-from redrive.errors import QueueFull
+from redrive.errors import QueueFull, StoreClosed, StoreError
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import QueueSpec
 from redrive.stores.sqlite import SqliteStore
@@ -86,3 +87,33 @@ async def test_a_letter_remembers_only_its_newest_tries_and_cycles(sqlite):
         await sqlite.act("replay", [letter_id("a")], by="ada", reason="again")
     letter = await sqlite.get(letter_id("a"))
     assert (letter.cycles, len(letter.failure_history)) == (25, 20)
+
+
+async def test_a_letter_too_large_for_the_file_is_refused_alone(sqlite):
+    import apsw  # noqa: PLC0415
+
+    sqlite._writer._connection.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
+    results = await asyncio.gather(
+        *(sqlite.put([draft(f"w{number}")]) for number in range(5)),
+        sqlite.put([draft("large", payload=b"x" * 200_000)]),
+        return_exceptions=True,
+    )
+    assert [isinstance(result, StoreError) for result in results] == [False] * 5 + [True]
+    assert "send a reference" in str(results[-1])
+    await check_books(sqlite)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_writer_that_dies_leaves_nobody_waiting(path, clock):
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+
+    def deadly():
+        raise KeyboardInterrupt
+
+    store._writer._ring = deadly
+    with contextlib.suppress(StoreClosed):
+        await asyncio.wait_for(store.put([draft("a")]), 5)
+    with pytest.raises(StoreClosed):
+        await asyncio.wait_for(store.put([draft("b")]), 5)
+    await store.close()

@@ -91,9 +91,11 @@ def _after(deed: Act, row: Row, now: int) -> Letter:
 
 def start_plan(ledger: Ledger, plan: Plan) -> Plan:
     """Keep *plan*, cut off at this moment."""
-    kept = replace(plan, cutoff=ledger.token, cursor=0, acted=0, skipped=0, done=False, created_us=ledger.now_us)
-    ledger.plans[plan.id] = kept
-    ledger.audit(plan.by, f"plan {plan.verb}", f"{plan.id} {plan.query}", 0, plan.reason)
+    token, now_us = ledger.next_token(), ledger.now_us
+    name = plan.name(token, now_us)
+    kept = replace(plan, id=name, cutoff=token, cursor=0, acted=0, skipped=0, done=False, created_us=now_us)
+    ledger.plans[name] = kept
+    ledger.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
 
@@ -130,7 +132,7 @@ def _page(ledger: Ledger, plan: Plan, limit: int) -> tuple[list[Row], bool]:
 
 def _in_plan(ledger: Ledger, plan: Plan) -> Iterator[Row]:
     """Yield the letters still to act on; those that the verb is not for are no part of a plan."""
-    wanted, now = queries.parse(plan.query), ledger.now_us
+    wanted, now = queries.parse(plan.query), plan.created_us  # a plan is frozen: its spans too
     for seq in sorted(seq for seq in ledger.shelf.rows if seq > plan.cursor):
         row = ledger.shelf.rows[seq]
         fits = row.letter.status is VERBS[plan.verb] and row.letter.token <= plan.cutoff

@@ -28,11 +28,17 @@ def shown(letter: Letter) -> Letter:
     return replace(letter, metadata=changes.copied(letter.metadata)) if letter.metadata else letter
 
 
+def seen(ledger: Ledger, row: Row) -> Letter:
+    """Return the letter of *row* for somebody outside, with the number of those it waits for."""
+    waits = ledger.shelf.waits(row)
+    return shown(replace(row.letter, waits_for=waits) if waits else row.letter)
+
+
 def find(ledger: Ledger, query: Query, cursor: str | None, limit: int) -> Page:
     """Return a page of matching letters, newest first; the cursor is the last one's place."""
     rows = list(islice(_matching(ledger, query, None if cursor is None else int(cursor)), limit + 1))
     more = len(rows) > limit
-    return Page([shown(row.letter) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
+    return Page([seen(ledger, row) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
 
 
 def count(ledger: Ledger, query: Query, at_most: int) -> int:

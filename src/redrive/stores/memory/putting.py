@@ -40,14 +40,18 @@ def put(ledger: Ledger, drafts: Sequence[Draft]) -> list[Receipt]:
 def _sort_out(ledger: Ledger, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Draft]]:
     """Return the answer to each draft, and the drafts to keep."""
     arriving: _Names = {}
+    meant: dict[str, str] = {}
     receipts, fresh = [], []
     for draft in drafts:
         kept = _kept_id(ledger, draft, arriving)
         receipts.append(Receipt(kept or draft.id, duplicate=kept is not None))
+        meant.setdefault(draft.id, kept or draft.id)
         if kept is None:
-            _refuse_unknown(ledger, draft, arriving)
+            # What it waits for may be a duplicate, kept under an older id.
+            waiting = replace(draft, after=tuple(meant.get(other, other) for other in draft.after))
+            _refuse_unknown(ledger, waiting, arriving)
             arriving |= dict.fromkeys(_names(draft), draft.id)
-            fresh.append(draft)
+            fresh.append(waiting)
     return receipts, fresh
 
 

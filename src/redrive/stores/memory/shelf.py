@@ -217,10 +217,20 @@ class Shelf:
         if not lane:
             del self.lanes[queue, key]
             return
-        first = next((row for row in lane.values() if row.turn), None) or lane[min(lane)]
+        first = self._first(queue, key)
         if first.letter.status is Status.PENDING and not first.waits_for:
             first.turn = True
             self._join_line(first)
+
+    def waits(self, row: Row) -> int:
+        """Return for how many others *row* waits: its `after`, and an earlier one of its key."""
+        if row.letter.status is not Status.PENDING:
+            return 0
+        return len(row.waits_for) + (row.ordered and self._first(row.letter.queue, row.letter.key) is not row)
+
+    def _first(self, queue: str, key: str | None) -> Row:
+        lane = self.lanes[queue, key]
+        return next((row for row in lane.values() if row.turn), None) or lane[min(lane)]
 
     def _free_dependents(self, letter_id: str) -> None:
         for seq in sorted(self.dependents.pop(letter_id, ())):

@@ -195,7 +195,7 @@ class MemoryStore:
         """Return the letter, or None."""
         with self._turn() as ledger:
             row = ledger.shelf.row(letter_id)
-            return None if row is None else finding.shown(row.letter)
+            return None if row is None else finding.seen(ledger, row)
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of matching letters, newest first."""

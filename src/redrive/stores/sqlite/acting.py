@@ -92,6 +92,8 @@ _COLUMNS = ", ".join(Row._fields)
 def act(turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None) -> list[Letter]:
     """Act on these letters, all or none."""
     found = [_row(turn, letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    if not found:
+        return []
     for row in found:
         check_verb(verb, row.id, Status(row.status))
     gone = [finding.get(turn.connection, row.id) for row in found] if verb == "purge" else []
@@ -154,7 +156,10 @@ def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
     turn.rang = True
     for row in found:
         turn.moved(row.trait, Trait(row.queue, row.kind, "pending"))
-    for queue, key in {(row.queue, row.key) for row in found if row.lane and row.key is not None}:
+    keyed = [row for row in found if row.key is not None and turn.queue(row.queue).ordered]
+    # Those that came to rest before their queue kept order have no lane yet.
+    turn.connection.executemany("UPDATE letters SET lane = 1 WHERE seq = ? AND lane = 0", [(r.seq,) for r in keyed])
+    for queue, key in {(row.queue, row.key) for row in keyed if row.key is not None}:
         lanes.line_up(turn, queue, key)
 
 
@@ -208,9 +213,10 @@ _CARRIED_OUT_BY: dict[str, Callable[[Turn, Sequence[Row], Act], None]] = {
 
 def start_plan(turn: Turn, plan: Plan) -> Plan:
     """Keep *plan*; its cut-off is now."""
-    kept = msgspec.structs.replace(plan, cutoff=turn.newest_token, created_us=turn.now_us, cursor=0)
+    token, now_us = turn.next_token(), turn.now_us
+    kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
     _keep_plan(turn, kept)
-    turn.audit(plan.by, f"plan {plan.verb}", f"{plan.id} {plan.query}", 0, plan.reason)
+    turn.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
 
@@ -254,7 +260,7 @@ def step(turn: Turn, plan_id: str, limit: int) -> Step:
 
 def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
     """Return the rows to act on, how far was looked, and at how many."""
-    compiled = compile_query(parse(plan.query), turn.now_us, turn.connection)
+    compiled = compile_query(parse(plan.query), plan.created_us, turn.connection)
     # The verb's own status, as a literal: acts touch nothing else, and a partial index answers it.
     where = f"status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ?"
     narrowed = compiled._replace(where=where, bindings=(*compiled.bindings, plan.cutoff))
@@ -265,14 +271,14 @@ def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row]
         if len(found) == most:
             break
         cursor, looked_at = row.seq, looked_at + 1
-        if compiled.rest.is_empty or _fits(turn, row, compiled.rest):
+        if compiled.rest.is_empty or _fits(turn, row, compiled.rest, plan.created_us):
             found.append(row)
     return found, cursor, looked_at
 
 
-def _fits(turn: Turn, row: Row, rest: Query) -> bool:
+def _fits(turn: Turn, row: Row, rest: Query, as_of_us: int) -> bool:
     letter = finding.get(turn.connection, row.id)
-    return letter is not None and rest.matches(letter, turn.now_us)
+    return letter is not None and rest.matches(letter, as_of_us)
 
 
 # ---------------------------------------------------------------------- edit and retention

@@ -122,9 +122,10 @@ def _spend_allowance(turn: Turn, name: str, count: int) -> None:
 def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) -> list[Claim]:
     """Record a sign of life, renew *claims*, return those no longer held."""
     until = turn.lease(lease)
+    taken = list(zip(beat.queues, beat.kinds, strict=False)) or beat.kinds
     turn.sql(
         "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?)",
-        (beat.name, rows.encode(beat.kinds), beat.in_flight, turn.now_us, until),
+        (beat.name, rows.encode(taken), beat.in_flight, turn.now_us, until),
     )
     turn.sql("DELETE FROM workers WHERE seen_us < ?", (turn.now_us - 3_600_000_000,))
     return [claim for token, group in by_token(claims).items() for claim in _renew(turn, token, group, until)]

@@ -73,7 +73,7 @@ def _is_searched(term: Term) -> bool:
 
 def _is_dead(term: Term) -> bool:
     """Say whether *term* leaves only letters whose error text is in the search index."""
-    return term.field == "status" and not term.negated and set(term.values) <= {"failed", "archived"}
+    return term.field == "status" and not term.negated and set(term.values) <= {"failed"}
 
 
 def _clause(term: Term, now_us: int, connection: apsw.Connection) -> Clause | None:

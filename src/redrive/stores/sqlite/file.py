@@ -128,18 +128,41 @@ def _too_old() -> str:
 
 def explain_error(error: apsw.Error, path: str) -> StoreError:
     """Turn what SQLite said into what the caller can do about it."""
-    if isinstance(error, apsw.FullError):
-        return StoreUnavailable(
-            f"cannot write to {path!r}: no space left; nothing was written, free some and try again"
-        )
-    if isinstance(error, apsw.BusyError):
-        return StoreUnavailable(
-            f"cannot write to {path!r}: another process kept it locked; nothing was written, try again"
-        )
-    if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
-        return StoreDamaged(f"{path!r} is not a sound SQLite database ({error}); restore it from a backup")
-    if isinstance(error, apsw.CantOpenError):
-        return StoreUnavailable(f"cannot open {path!r}: check that its folder exists and may be written")
-    if isinstance(error, apsw.ReadOnlyError):
-        return StoreUnavailable(f"cannot write to {path!r}: it is read-only for this user; check its permissions")
+    for kinds, raised, sentence in _EXPLAINED:
+        if isinstance(error, kinds):
+            return raised(sentence.format(path=repr(path), error=error))
     return StoreUnavailable(f"cannot use {path!r}: {error}; nothing was acknowledged, try again")
+
+
+_EXPLAINED: list[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], type[StoreError], str]] = [
+    (
+        apsw.FullError,
+        StoreUnavailable,
+        "cannot write to {path}: no space left; nothing was written, free some and try again",
+    ),
+    (
+        apsw.BusyError,
+        StoreUnavailable,
+        "cannot write to {path}: another process kept it locked; nothing was written, try again",
+    ),
+    (
+        (apsw.NotADBError, apsw.CorruptError),
+        StoreDamaged,
+        "{path} is not a sound SQLite database ({error}); restore it from a backup",
+    ),
+    (
+        apsw.CantOpenError,
+        StoreUnavailable,
+        "cannot open {path}: check that its folder exists and may be written",
+    ),
+    (
+        apsw.ReadOnlyError,
+        StoreUnavailable,
+        "cannot write to {path}: it is read-only for this user; check its permissions",
+    ),
+    (
+        apsw.TooBigError,
+        StoreError,
+        "cannot keep a letter in {path}: it is larger than SQLite takes; send a reference to its content instead",
+    ),
+]

@@ -6,7 +6,7 @@ Owns the order of columns. Knows no statement's purpose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from redrive.core.letter import Draft
 
+T = TypeVar("T")
 LARGE = 4_096  # a larger payload lives in `bodies`, so that a move does not rewrite it
 
 # What a claim reads: the leading fields of Letter, in their order.
@@ -68,19 +69,27 @@ def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
     values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
     values[_STATUS - 1] = Status(row[_STATUS])
     extras, tries, history = row[1 + _COLUMNS :]
-    found = _extras.decode(extras) if extras else NOTHING
+    found = _read(_extras, extras, NOTHING)
     whole: list[Any] = [*values, found.headers, found.metadata, found.after, tries_of(tries), history_of(history)]
     return Letter(*whole)
 
 
+def _read(decoder: msgspec.json.Decoder[T], column: bytes | None, nothing: T) -> T:
+    """Decode a column; one that somebody else spoilt must not stop the letter, let alone its neighbours."""
+    try:
+        return decoder.decode(column) if column else nothing
+    except msgspec.MsgspecError:
+        return nothing
+
+
 def tries_of(column: bytes | None) -> tuple[Try, ...]:
     """Decode the attempt log."""
-    return _tries.decode(column) if column else ()
+    return _read(_tries, column, ())
 
 
 def history_of(column: bytes | None) -> tuple[FailureCycle, ...]:
     """Decode the ended cycles."""
-    return _history.decode(column) if column else ()
+    return _read(_history, column, ())
 
 
 def payload_of(connection: apsw.Connection, row: tuple[Any, ...]) -> bytes:

@@ -75,16 +75,25 @@ def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  
     turn.rang = True
 
 
-_names = msgspec.json.Decoder(tuple[str, ...])
+_taken = msgspec.json.Decoder(tuple[str | tuple[str, str], ...])  # a kind, or a queue and a kind
 
 
 def workers(connection: apsw.Connection, lease_now: int) -> list[WorkerBeat]:
     """Return the workers seen lately."""
     sql = "SELECT name, kinds, in_flight, seen_us, lease FROM workers ORDER BY name"
-    return [
-        WorkerBeat(name=name, kinds=_names.decode(kinds), in_flight=in_flight, seen_us=seen, alive=lease >= lease_now)
-        for name, kinds, in_flight, seen, lease in connection.execute(sql)
-    ]
+    return [_beat(lease_now, *row) for row in connection.execute(sql)]
+
+
+def _beat(lease_now: int, name: str, taken: str, in_flight: int, seen_us: int, lease: int) -> WorkerBeat:
+    entries = _taken.decode(taken)
+    return WorkerBeat(
+        name=name,
+        kinds=tuple(entry if isinstance(entry, str) else entry[1] for entry in entries),
+        queues=tuple(entry[0] for entry in entries if not isinstance(entry, str)),
+        in_flight=in_flight,
+        seen_us=seen_us,
+        alive=lease >= lease_now,
+    )
 
 
 class Watched(msgspec.Struct, frozen=True):

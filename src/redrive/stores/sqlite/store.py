@@ -8,7 +8,10 @@ after it: putting, claiming, settling, failing, acting, sharing, finding.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +23,7 @@ from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.sqlite import acting, claiming, finding, putting, rows, settling, sharing
+from redrive.stores.sqlite import acting, claiming, finding, putting, settling, sharing
 from redrive.stores.sqlite.file import File, explain_error, migrate
 from redrive.stores.sqlite.turn import BOOT_SHIFT
 from redrive.stores.sqlite.writer import Writer
@@ -297,17 +300,31 @@ class SqliteStore:
 
 
 def _boot_number(connection: apsw.Connection) -> int:
-    """Return this boot's number: leases of earlier boots compare as smaller, so they have ended."""
+    """
+    Return this boot's number, the highest there is: leases of all other boots are smaller, so they have ended.
+
+    A file that comes back from another host finds this boot with an old number, and gives it a new one.
+    """
     boot_id = _boot_id()
-    connection.execute("INSERT OR IGNORE INTO boots (boot_id) VALUES (?)", (boot_id,))
-    return int(rows.the_row(connection, "SELECT number FROM boots WHERE boot_id = ?", (boot_id,))[0])
+    with connection:
+        newest = connection.execute("SELECT number, boot_id FROM boots ORDER BY number DESC LIMIT 1").fetchone()
+        if newest is not None and newest[1] == boot_id:
+            return int(newest[0])
+        connection.execute("DELETE FROM boots WHERE boot_id = ?", (boot_id,))
+        number = 1 + (int(newest[0]) if newest else 0)
+        connection.execute("INSERT INTO boots VALUES (?, ?)", (number, boot_id))
+    return number
 
 
 def _boot_id() -> str:
-    try:
+    """Return what tells this boot from all others, on Linux, on macOS, and roughly elsewhere."""
+    with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "one"  # no way to tell boots apart: a lease may then outlast a reboot, by its own length at most
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        asked = ["sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603
+    # A guess that is off ends leases early: letters may run twice, none is stuck.
+    return f"booted about {(time.time() - time.monotonic()) // 600:.0f}"
 
 
 def _not_open(path: str) -> str:

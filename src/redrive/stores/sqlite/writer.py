@@ -80,6 +80,7 @@ class Writer:
         self._urgent: deque[Operation] = deque()
         self._closing = False
         self._pid = os.getpid()
+        self._under_way: list[Operation] = []
         self._wal_pages = 0
         self._seen_version = 0
         self._connection = self._connect()
@@ -117,17 +118,37 @@ class Writer:
         return apsw.SQLITE_OK
 
     def _work(self) -> None:
-        while True:
-            operations = self._gather()
-            if operations:
-                self._commit_all(operations)
-                _answer(operations)
-                self._afterwards()
-            if self._closing and self._waiting.empty():  # the wish to close may have come along with operations
-                break
+        try:
+            self._serve()
+        finally:
+            self._closing = True
+            self._refuse_the_rest()
         with contextlib.suppress(apsw.Error):  # a last checkpoint is a courtesy to the next opener
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._connection.close()
+
+    def _serve(self) -> None:
+        while True:
+            operations = self._gather()
+            if operations:
+                self._under_way = operations
+                self._commit_all(operations)
+                _answer(operations)
+                self._under_way = []
+                self._afterwards()
+            if self._closing and self._waiting.empty():  # the wish to close may have come along with operations
+                return
+
+    def _refuse_the_rest(self) -> None:
+        """Answer what came in too late, or what is left if this thread dies: nobody may wait for ever."""
+        left = [*self._under_way, *self._urgent]
+        with contextlib.suppress(Empty):
+            while True:
+                operation = self._waiting.get_nowait()
+                left += [] if operation is None else [operation]
+        for operation in left:
+            operation.error = StoreClosed(_closed(self._file.path))
+        _answer(left)
 
     def _gather(self) -> list[Operation]:
         """Wait for an operation, then take all that wait, signs of life first."""
@@ -203,7 +224,8 @@ class Writer:
 
 def _is_local(problem: Exception) -> bool:
     """Whether one operation is to blame, not the file or the disk."""
-    return not isinstance(problem, apsw.Error) or isinstance(problem, apsw.ConstraintError)
+    own = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError)
+    return not isinstance(problem, apsw.Error) or isinstance(problem, own)
 
 
 def _answer(operations: list[Operation]) -> None:
