@@ -107,10 +107,13 @@ def cli() -> str:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Yield every command by its full name."""
-    root: Any = typer.main.get_command(command_line)
-    for name, command in root.commands.items():
-        yield f"redrive {name}", command
-        yield from ((f"redrive {name} {sub}", each) for sub, each in getattr(command, "commands", {}).items())
+    yield from _within("redrive", typer.main.get_command(command_line))
+
+
+def _within(path: str, group: Any) -> Iterator[tuple[str, Any]]:
+    for name, command in getattr(group, "commands", {}).items():
+        yield f"{path} {name}", command
+        yield from _within(f"{path} {name}", command)
 
 
 def _command(path: str, command: Any) -> str:

@@ -13,6 +13,7 @@ RedriveError
 ├── EditConflict             somebody changed the letter since it was read
 ├── QueueFull                the queue holds as many letters as it may
 ├── NotSupported             this store cannot do that
+├── SourceError              a source cannot be used as asked
 ├── WorkerExhausted          too many of a worker's threads hang; start it anew
 └── StoreError
     ├── StoreUnavailable     try again later; nothing was written
@@ -90,6 +91,10 @@ class QueueFull(RedriveError):
 
 class NotSupported(RedriveError):
     """This store cannot do that; its `features` say so."""
+
+
+class SourceError(RedriveError):
+    """A source, or the broker behind it, cannot be used as asked."""
 
 
 class WorkerExhausted(RedriveError):

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
 
 from redrive.errors import SettingsError
+from redrive.sources.kafka.config import read_configs
 from redrive.stores.contract import Retention
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
     from pydantic_settings import PydanticBaseSettingsSource
+
+    from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 
 FILE = "redrive.toml"
 PREFIX = "REDRIVE_"
@@ -164,6 +167,16 @@ def load(config: str | Path | None = None, **arguments: object) -> Settings:
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
     return settings
+
+
+def load_kafka(**given: object) -> tuple[ExecutionConfig, KafkaConfig]:
+    """
+    Return the Kafka consumer's configurations from `EXECUTION_*` and `KAFKA_*`; raise SettingsError with every problem.
+
+    *given* are KafkaConfig's own names and win; those that are None count as not given.
+    """
+    kafka = {name: value for name, value in given.items() if value is not None}
+    return read_configs(os.environ, kafka=kafka)
 
 
 def masked(url: str) -> str:

@@ -113,7 +113,7 @@ async def test_threads_suffice_for_all_that_the_queues_let_run_at_once():
 
 
 @pytest.mark.parametrize(
-    "url", ["postgres://ana:hunter2@db/letters", "postgres://db/letters?password=hunter2", "sqlite:hunter2@db"]
+    "url", ["mysql://ana:hunter2@db/letters", "mysql://db/letters?password=hunter2", "sqlite:hunter2@db"]
 )
 def test_a_store_that_is_not_known_is_refused_without_its_password(url):
     with pytest.raises(SettingsError) as caught:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from redrive.cli import acts, audit, edit, enqueue, explain, groups, letters, queues, stats, top, upkeep, worker
+from redrive.cli import acts, audit, edit, enqueue, explain, groups, kafka, letters, queues, stats, top, upkeep, worker
 from redrive.cli.output import note
 from redrive.cli.session import Globals
 from redrive.errors import RedriveError, WorkerExhausted
@@ -74,6 +74,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 app.add_typer(queues.app, name="queues")
+app.add_typer(kafka.app, name="kafka")
 
 
 def _version(wanted: bool) -> None:

@@ -50,13 +50,18 @@ def worker(
 
 def load(name: str) -> Redrive:
     """Return the application that *name* (module:attribute) stands for; raise HandlerError."""
+    return _checked(name, find(name))
+
+
+def find(name: str) -> object:
+    """Return what *name* (module:attribute) stands for; raise HandlerError."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise HandlerError(f"cannot load {name!r}: write it as module:attribute, such as shop:app")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - compared with text
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:
-        found = importlib.import_module(module_name)
+        found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and not module_name.startswith(error.name):
             raise  # the application's own import is broken; its traceback says where
@@ -65,7 +70,7 @@ def load(name: str) -> Redrive:
         if not hasattr(found, part):
             raise HandlerError(f"cannot load {name!r}: module {module_name!r} has no {attribute!r}")
         found = getattr(found, part)
-    return _checked(name, found)
+    return found
 
 
 def _checked(name: str, found: object) -> Redrive:

@@ -46,6 +46,11 @@ class SystemClock:
         time.sleep(seconds)
 
 
+def unix_ms() -> int:
+    """Return milliseconds since the epoch, for those who write down when something was."""
+    return time.time_ns() // 1_000_000
+
+
 class _Ids:
     """UUIDs of version 7 as text; those of one process grow. Randomness is read for many at once."""
 

@@ -1,0 +1,182 @@
+"""`redrive kafka`: run a consumer; look at dead-letter topics and send dead letters home."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from redrive.cli.options import AsJson
+from redrive.cli.output import emit, say
+from redrive.errors import HandlerError, SourceError
+
+if TYPE_CHECKING:
+    from redrive.sources.kafka import KafkaConfig, ParallelConsumer
+    from redrive.sources.kafka.choice import Choice, DeadLetter
+
+app = typer.Typer(no_args_is_help=True, help="Consume topics; look at and replay dead letters in Kafka.")
+dlq = typer.Typer(no_args_is_help=True, help="Look at a dead-letter topic.")
+app.add_typer(dlq, name="dlq")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic, such as orders.dlq.")]
+Servers = Annotated[str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")]
+Disposition = Annotated[str | None, typer.Option(help="Only those that died of this, such as timeout.")]
+Exception_ = Annotated[str | None, typer.Option("--exception", help="Only those that died of this exception.")]
+Key = Annotated[str | None, typer.Option(help="Only those of this key.")]
+Partition = Annotated[int | None, typer.Option(help="Only those of this partition.")]
+First = Annotated[int | None, typer.Option("--from-offset", help="Only those from this offset on.")]
+Last = Annotated[int | None, typer.Option("--to-offset", help="Only those up to this offset.")]
+Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+
+
+@app.command()
+def consume(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A ParallelConsumer or a worker: shop:consumer.")],
+    topic: Annotated[list[str] | None, typer.Option(help="For a worker: what to consume.")] = None,
+    group: Annotated[str, typer.Option(help="For a worker: the consumer group.")] = "",
+    ordering: Annotated[str, typer.Option(help="For a worker: key_hash, partition or unordered.")] = "key_hash",
+    servers: Servers = None,
+) -> None:
+    """Consume until told to stop: SIGTERM or SIGINT drains, commits and leaves the group."""
+    import asyncio
+
+    from redrive.cli.worker import find
+
+    asyncio.run(_run(_consumer(target, find(target), topic or [], group, ordering, servers)))
+    say("stopped")
+
+
+@dlq.command()
+def ls(
+    topic: Topic, *, servers: Servers = None, disposition: Disposition = None, exception: Exception_ = None,
+    key: Key = None, partition: Partition = None, limit: Limit = 50, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """List dead letters: where they stand, where they come from, and why they died."""
+    from itertools import islice
+
+    from redrive.sources.kafka.replay import browse
+
+    choice = _choice(disposition=disposition, exception=exception, key=key, partition=partition)
+    found = [_line(letter) for letter in islice(browse(_config(servers), topic, choice), limit)]
+    if as_json:
+        return emit(found)
+    for line in found:
+        say(f"{line['place']}  {line['origin']}  {line['disposition']}  attempt {line['attempt']}  {line['reason']}")
+    return say(f"{len(found)} shown")
+
+
+@dlq.command()
+def peek(
+    topic: Topic,
+    offset: Annotated[int, typer.Argument(help="Which one.")],
+    partition: Annotated[int, typer.Option(help="In which partition.")] = 0,
+    servers: Servers = None,
+) -> None:
+    """Show one dead letter whole, headers and payload, as JSON."""
+    from redrive.sources.kafka.replay import browse
+
+    choice = _choice(partition=partition, first=offset, last=offset)
+    letter = next(iter(browse(_config(servers), topic, choice)), None)
+    if letter is None:
+        raise SourceError(f"{topic}[{partition}] has no record at offset {offset}")
+    headers = [[name, _text(value)] for name, value in letter.headers]
+    emit({**_line(letter), "key": _text(letter.key), "value": _text(letter.value), "headers": headers})
+
+
+@dlq.command()
+def stats(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> None:
+    """Count dead letters by why they died."""
+    from collections import Counter
+
+    from redrive.sources.kafka.replay import browse
+
+    counts = Counter((each.disposition, each.exception) for each in browse(_config(servers), topic, _choice()))
+    if as_json:
+        return emit([{"disposition": d, "exception": e, "count": n} for (d, e), n in counts.most_common()])
+    for (disposition, exception), count in counts.most_common():
+        say(f"{count:>8}  {disposition or '-'}  {exception or '-'}")
+    return say(f"{counts.total():>8}  in all")
+
+
+@app.command()
+def replay(
+    topic: Topic, *, servers: Servers = None, disposition: Disposition = None, exception: Exception_ = None,
+    key: Key = None, partition: Partition = None, first: First = None, last: Last = None,
+    allow: Annotated[list[str] | None, typer.Option(help="Another topic that may be written to.")] = None,
+    max_replays: Annotated[int, typer.Option(min=1, help="Leave those that were replayed so often.")] = 3,
+    rate: Annotated[float | None, typer.Option(min=0.1, help="So many a second.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Send dead letters back to the topic they came from; the same command goes on where it stood."""
+    from redrive.sources.kafka import replay as replays
+
+    choice = _choice(
+        disposition=disposition, exception=exception, key=key, partition=partition, first=first, last=last
+    )  # fmt: skip
+    receipt = replays.replay(
+        _config(servers), topic, choice, allowed=tuple(allow or ()), max_replays=max_replays, rate=rate, dry_run=dry_run
+    )
+    if as_json:
+        return emit({
+            "seen": receipt.seen, "replayed": receipt.replayed, "left": receipt.left, "parked": receipt.parked,
+            "by_disposition": dict(receipt.by_disposition), "by_exception": dict(receipt.by_exception),
+            "dry_run": dry_run,
+        })  # fmt: skip
+    for name, count in receipt.by_exception.most_common():
+        say(f"{count:>8}  {name or '-'}")
+    verb = "would be replayed" if dry_run else "replayed"
+    return say(
+        f"{receipt.replayed} {verb}, {receipt.left} not chosen, {receipt.parked} replayed too often, of {receipt.seen}"
+    )
+
+
+# ---------------------------------------------------------------------- behind them
+
+
+def _config(servers: str | None) -> KafkaConfig:
+    from redrive.settings import load_kafka
+
+    return load_kafka(bootstrap_servers=servers)[1]
+
+
+def _consumer(
+    name: str, found: object, topics: list[str], group: str, ordering: Any, servers: str | None
+) -> ParallelConsumer:
+    from redrive.settings import load_kafka
+    from redrive.sources.kafka import ParallelConsumer
+
+    if isinstance(found, ParallelConsumer):
+        return found
+    if not callable(found):
+        raise HandlerError(f"cannot run {name!r}: it is a {type(found).__name__}, not a ParallelConsumer or a worker")
+    execution, kafka = load_kafka(bootstrap_servers=servers)
+    return ParallelConsumer(topics, found, group=group, ordering=ordering, execution=execution, kafka=kafka)
+
+
+async def _run(consumer: ParallelConsumer) -> None:
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, consumer.stop)
+    await consumer.run()
+
+
+def _choice(**wanted: Any) -> Choice:
+    from redrive.sources.kafka.choice import Choice
+
+    return Choice(**wanted)
+
+
+def _line(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "place": letter.place, "origin": letter.origin, "disposition": letter.disposition,
+        "attempt": letter.attempt, "exception": letter.exception, "reason": letter.reason,
+        "replays": letter.replays, "timestamp": letter.timestamp,
+    }  # fmt: skip
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")

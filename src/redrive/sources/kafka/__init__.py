@@ -1,0 +1,53 @@
+"""
+The Kafka consumer: more parallelism than partitions, order per key, bounded retries, a dead-letter topic.
+
+Needs the extra `redrive[kafka]`; its client is imported with the first name that needs it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.record import Record
+
+if TYPE_CHECKING:
+    from redrive.sources.kafka.consumer import ParallelConsumer
+    from redrive.sources.kafka.engines import AsyncExecutionEngine, ProcessExecutionEngine
+    from redrive.sources.kafka.poller import BrokerPoller
+    from redrive.sources.kafka.work import WorkManager
+
+__all__ = [
+    "AsyncExecutionEngine",
+    "BrokerPoller",
+    "CompletionEvent",
+    "CompletionStatus",
+    "ExecutionConfig",
+    "KafkaConfig",
+    "ParallelConsumer",
+    "ProcessExecutionEngine",
+    "Record",
+    "WorkManager",
+]
+
+_LATER = {
+    "AsyncExecutionEngine": "engines",
+    "BrokerPoller": "poller",
+    "ParallelConsumer": "consumer",
+    "ProcessExecutionEngine": "engines",
+    "WorkManager": "work",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is heavy, or needs the client, when it is first asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,64 @@
+"""
+Records across a process boundary.
+
+Owns how a record travels to a worker process as a letter, and how the worker is called there.
+The process engine finds functions by name; a worker's name here is its own address in hex, so
+that what is found is the worker wrapped to take a letter. Knows nothing of retries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from redrive.core.letter import BYTES, Letter
+from redrive.engine.naming import address_of, find
+from redrive.sources.kafka.record import Assignment, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PREFIX = "worker_"
+_Parts = tuple[
+    str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int, int, int
+]  # fmt: skip
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Parts).decode
+
+
+def letter_of(record: Record) -> Letter:
+    """Return *record* as a letter whose payload is all of it."""
+    parts = (
+        record.topic, record.partition, record.epoch, record.offset, record.key, record.value,
+        tuple(record.headers), record.timestamp, record.timestamp_type, record.attempts,
+    )  # fmt: skip
+    name = f"{record.topic}/{record.partition}/{record.offset}"
+    return Letter(name, record.topic, "kafka", _encode(parts), BYTES)
+
+
+def record_of(letter: Letter) -> Record:
+    """Return the record that *letter* carries."""
+    topic, partition, epoch, offset, key, value, headers, stamp, kind, attempts = _decode(letter.payload)
+    owner = Assignment(topic, partition, epoch)
+    return Record(owner, offset, key, value, headers, stamp, kind, attempts=attempts)
+
+
+def wrapped(worker: Callable[[Record], Any]) -> Callable[[Letter], Any]:
+    """Return *worker* as a function of a letter that another process finds by its name."""
+    return _wrap(worker, f"{_PREFIX}{address_of(worker).encode().hex()}")
+
+
+def __getattr__(name: str) -> Any:
+    """Find the worker whose address *name* holds."""
+    if not name.startswith(_PREFIX):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _wrap(find(bytes.fromhex(name.removeprefix(_PREFIX)).decode()), name)
+
+
+def _wrap(worker: Callable[[Record], Any], name: str) -> Callable[[Letter], Any]:
+    def call(letter: Letter) -> Any:
+        return worker(record_of(letter))
+
+    call.__name__ = call.__qualname__ = name
+    return call

@@ -1,0 +1,104 @@
+"""
+Which dead letters of a topic are meant.
+
+Owns a dead letter as its headers describe it, and the choice among them; an empty choice picks
+all. A choice has a name of its own, so that a replay of it finds where it stood. Knows no
+Kafka client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from redrive.sources.kafka.headers import NAMESPACE, Header, split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record of a dead-letter topic: where it stands, what it carries, and what it says of itself."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp: int  # ms
+    home: str  # the topic it came from
+    reason: str
+    attempt: str
+    disposition: str
+    exception: str
+    origin: str  # topic/partition/offset@group
+    replays: int
+
+    @property
+    def place(self) -> str:
+        """Where it stands."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What must be true of a dead letter; what is None does not matter."""
+
+    disposition: str | None = None
+    exception: str | None = None
+    key: str | None = None
+    header: tuple[str, str] | None = None  # one of its own headers, by name and value
+    since: int | None = None  # ms, when it became a dead letter
+    until: int | None = None
+    partition: int | None = None
+    first: int | None = None  # offsets, both included
+    last: int | None = None
+
+    def picks(self, letter: DeadLetter) -> bool:
+        """Whether *letter* is meant."""
+        return (
+            self.disposition in {None, letter.disposition}
+            and self.exception in {None, letter.exception, letter.exception.rpartition(".")[2]}
+            and (self.key is None or letter.key == self.key.encode())
+            and (self.header is None or (self.header[0], self.header[1].encode()) in letter.headers)
+            and self.partition in {None, letter.partition}
+            and _within(letter.timestamp, self.since, self.until)
+            and _within(letter.offset, self.first, self.last)
+        )
+
+    def group(self, topic: str) -> str:
+        """Return the consumer group that remembers how far a replay of this choice has come."""
+        return f"redrive-replay-{topic}-{sha256(msgspec.json.encode(asdict(self))).hexdigest()[:12]}"
+
+
+def read_letter(message: Any) -> DeadLetter:
+    """Return *message*, as the client gives it, as a dead letter; headers that are missing read as empty."""
+    headers = tuple(message.headers() or ())
+    _, ours = split(headers)
+    said = {name: value.decode("utf-8", "replace") for name, value in ours.items()}
+    return DeadLetter(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        key=message.key(),
+        value=message.value(),
+        headers=headers,
+        timestamp=message.timestamp()[1],
+        home=said.get("source-topic", ""),
+        reason=said.get("x-error-reason", ""),
+        attempt=said.get("x-retry-attempt", ""),
+        disposition=said.get(f"{NAMESPACE}disposition", ""),
+        exception=said.get(f"{NAMESPACE}exception", ""),
+        origin=said.get(f"{NAMESPACE}id", ""),
+        replays=_whole(said.get(f"{NAMESPACE}replays", "0")),
+    )
+
+
+def _within(value: int, low: int | None, high: int | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0

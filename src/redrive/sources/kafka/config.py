@@ -1,0 +1,308 @@
+"""
+What a Kafka consumer can be told.
+
+Owns the names, defaults and bounds of the two configurations, and the sentences that say
+what is wrong with them; all problems are reported at once. They are plain values: who
+reads the environment hands it in. Knows no Kafka client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from redrive.core.policy import RetryPolicy
+from redrive.errors import PolicyError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from redrive.core.policy import ErrorNames
+
+Ordering = Literal["key_hash", "partition", "unordered"]
+Mode = Literal["async", "process"]
+Protocol = Literal["classic", "consumer"]
+_MIB = 1024 * 1024
+_DAY_MS = 86_400_000
+_LONGEST_TOPIC = 249
+_TOPIC_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_NOT_OF_CONSUMER_PROTOCOL = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "partition.assignment.strategy",
+    "group.protocol.type",
+)
+# What the consumer's promises rest on; another value would break them without a word.
+_OURS = (
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "group.id",
+    "bootstrap.servers",
+    "group.protocol",
+)
+_SECURITY = (
+    "security_protocol",
+    "sasl_mechanisms",
+    "sasl_username",
+    "sasl_password",
+    "ssl_ca_location",
+    "ssl_certificate_location",
+    "ssl_key_location",
+    "ssl_key_password",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionConfig:
+    """
+    How work items run and how often they are tried; raises SettingsError with every problem at once.
+
+    *max_retries* is the number of tries, the first included: 1 means one try. Waits are
+    min(*retry_backoff_ms* · 2^(n-1), *max_retry_backoff_ms*) plus up to *retry_jitter_ms*.
+    """
+
+    mode: Mode = "async"
+    max_in_flight: int = 1000  # work items that run at once; those that wait for a retry do not count
+    max_retries: int = 3
+    retry_backoff_ms: int = 1000
+    exponential_backoff: bool = True
+    max_retry_backoff_ms: int = 30_000
+    retry_jitter_ms: int = 200
+    max_retry_time_ms: int | None = None  # from the first try on; no retry begins later
+    task_timeout_ms: int | None = 30_000  # a try
+    terminal_errors: ErrorNames = ()
+    retryable_errors: ErrorNames = ()
+    worker_pool_size: int = 8  # threads, for workers that are not async
+    process_count: int = 8
+    max_revoke_grace_ms: int = 5000  # how long a partition that is taken away waits for what runs
+    shutdown_drain_timeout_ms: int = 5000
+
+    def __post_init__(self) -> None:
+        """Check everything."""
+        _refuse([*_type_problems(self, "execution"), *_execution_problems(self)])
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The retry policy that these values describe."""
+        base = RetryPolicy.kafka(
+            self.retry_backoff_ms,
+            self.max_retry_backoff_ms,
+            self.retry_jitter_ms,
+            self.exponential_backoff,
+            self.max_retries,
+        )
+        return replace(
+            base,
+            total=None if self.max_retry_time_ms is None else self.max_retry_time_ms / 1000,
+            terminal_errors=self.terminal_errors,
+            retryable_errors=self.retryable_errors,
+        )
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that one try may take."""
+        return None if self.task_timeout_ms is None else self.task_timeout_ms / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaConfig:
+    """
+    Where to consume, and what becomes of dead letters; raises SettingsError with every problem at once.
+
+    *settings* are librdkafka's own and go to every client; *consumer_settings* and
+    *producer_settings* to one of them.
+    """
+
+    bootstrap_servers: str | tuple[str, ...] = "localhost:9092"
+    consumer_group: str = ""
+    auto_offset_reset: str = "earliest"
+    group_protocol: Protocol = "classic"
+    group_instance_id: str | None = None  # static membership
+    session_timeout_ms: int | None = None
+    poll_batch_size: int = 1000
+    queue_max_messages: int = 5000  # records in memory that are neither handled nor dead-lettered
+    message_cache_max_bytes: int = 64 * _MIB  # … and their bytes
+    commit_interval_ms: int = 1000
+    stall_after_ms: int = 60_000  # a partition whose watermark stands still for longer is reported
+    dlq_enabled: bool = True
+    dlq_topic_suffix: str = ".dlq"
+    dlq_create_topics: bool = True
+    dlq_retention_ms: int = 30 * _DAY_MS  # of topics that are created here
+    dlq_flush_timeout_ms: int = 5000  # how long one publish may take
+    dlq_flood_limit: int = 1000  # so many failures in a row, without a success, pause the consumer; 0: never
+    dlq_flood_cooldown_ms: int = 5000  # how long it then waits before it tries one of them again
+    security_protocol: str | None = None
+    sasl_mechanisms: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    consumer_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    producer_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check everything."""
+        _refuse([*_type_problems(self, "kafka"), *_kafka_problems(self)])
+
+    def dlq_topic(self, topic: str) -> str:
+        """Return where the dead letters of *topic* go."""
+        return f"{topic}{self.dlq_topic_suffix}"
+
+    def client_settings(self) -> dict[str, Any]:
+        """Return librdkafka's settings that consumer, producer and admin client share."""
+        servers = self.bootstrap_servers
+        plain = {name: getattr(self, name) for name in _SECURITY}
+        return {
+            "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
+            **{name.replace("_", "."): value for name, value in plain.items() if value is not None},
+            **self.settings,
+        }
+
+
+def topic_problem(name: str) -> str:
+    """Return why a topic cannot be called *name*, or nothing if it can."""
+    if not name or name in {".", ".."}:
+        return f"{name!r} is no name for a topic"
+    if len(name) > _LONGEST_TOPIC:
+        return f"{name[:40]!r}… has {len(name)} characters and a topic's name may have {_LONGEST_TOPIC}"
+    if not set(name) <= _TOPIC_LETTERS:
+        return f"{name!r} has characters that a topic's name may not have; use letters, digits, '.', '_' and '-'"
+    return ""
+
+
+# ---------------------------------------------------------------------- what makes sense
+
+_LEAST: dict[str, int] = {  # every whole number's lower bound
+    "max_in_flight": 1, "max_retries": 1, "retry_backoff_ms": 0, "max_retry_backoff_ms": 0, "retry_jitter_ms": 0,
+    "max_retry_time_ms": 1, "task_timeout_ms": 1, "worker_pool_size": 1, "process_count": 1,
+    "max_revoke_grace_ms": 0, "shutdown_drain_timeout_ms": 0, "session_timeout_ms": 1, "poll_batch_size": 1,
+    "queue_max_messages": 1, "message_cache_max_bytes": 1, "commit_interval_ms": 0, "stall_after_ms": 1,
+    "dlq_retention_ms": -1,
+    "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
+}  # fmt: skip
+_MAY_BE_NONE = frozenset({"max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
+_FLAGS = frozenset({"exponential_backoff", "dlq_enabled", "dlq_create_topics"})
+_HINTS = {
+    "max_retries": " (it counts tries: 1 means one try; with 0 nothing would ever be handled)",
+    "task_timeout_ms": " (None means no limit)",
+}
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise SettingsError(problems)
+
+
+def _type_problems(config: Any, room: str) -> Iterator[str]:
+    for each in fields(config):
+        name, value = each.name, getattr(config, each.name)
+        if name in _LEAST and not _is_number(value, name):
+            hint = _HINTS.get(name, "")
+            yield f"{room}.{name} is {value!r} and must be a whole number from {_LEAST[name]} up{hint}"
+        elif name in _FLAGS and not isinstance(value, bool):
+            yield f"{room}.{name} is {value!r} and must be true or false"
+
+
+def _is_number(value: object, name: str) -> bool:
+    if value is None:
+        return name in _MAY_BE_NONE
+    return type(value) is int and isfinite(value) and value >= _LEAST[name]
+
+
+def _execution_problems(config: ExecutionConfig) -> Iterator[str]:
+    if config.mode not in get_args(Mode):
+        yield f"execution.mode is {config.mode!r} and must be async or process"
+    try:
+        if all(_is_number(getattr(config, name), name) for name in ("max_retries", "max_retry_time_ms")):
+            _ = config.policy
+    except (PolicyError, TypeError, ValueError) as error:
+        yield f"execution: {error}"
+
+
+def _kafka_problems(config: KafkaConfig) -> Iterator[str]:
+    if not config.bootstrap_servers:
+        yield "kafka.bootstrap_servers is empty; name a broker, such as 'localhost:9092'"
+    if config.group_protocol not in get_args(Protocol):
+        yield f"kafka.group_protocol is {config.group_protocol!r} and must be classic or consumer"
+    if config.auto_offset_reset not in {"earliest", "latest", "error"}:
+        yield f"kafka.auto_offset_reset is {config.auto_offset_reset!r} and must be earliest, latest or error"
+    if config.dlq_enabled and (why := _suffix_problem(config.dlq_topic_suffix)):
+        yield f"kafka.dlq_topic_suffix: {why}"
+    yield from _setting_problems(config)
+
+
+def _suffix_problem(suffix: object) -> str:
+    if not isinstance(suffix, str) or not suffix:
+        return "it is empty, so dead letters would go back to their own topic; use '.dlq'"
+    return topic_problem(f"t{suffix}")
+
+
+def _setting_problems(config: KafkaConfig) -> Iterator[str]:
+    given = {**config.settings, **config.consumer_settings, **config.producer_settings}
+    for name in sorted(set(given) & set(_OURS)):
+        yield f"the setting {name!r} cannot be passed through: the consumer's promises rest on its own value"
+    if config.group_protocol != "consumer":
+        return
+    if config.session_timeout_ms is not None:
+        given["session.timeout.ms"] = config.session_timeout_ms
+    for name in sorted(set(given) & set(_NOT_OF_CONSUMER_PROTOCOL)):
+        yield f"the setting {name!r} does not go with group_protocol='consumer': there the broker has it; leave it away"
+
+
+# ---------------------------------------------------------------------- values that arrive as text
+
+_PREFIXES = {"EXECUTION_": ExecutionConfig, "KAFKA_": KafkaConfig}
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+_TUPLES = frozenset({"terminal_errors", "retryable_errors", "bootstrap_servers"})
+_NOT_TEXT = frozenset({"settings", "consumer_settings", "producer_settings"})
+
+
+def read_configs(
+    variables: Mapping[str, str],
+    *,
+    execution: Mapping[str, Any] | None = None,
+    kafka: Mapping[str, Any] | None = None,
+) -> tuple[ExecutionConfig, KafkaConfig]:
+    """
+    Return both configurations from `EXECUTION_MAX_RETRIES`, `KAFKA_DLQ_ENABLED` … in *variables*.
+
+    What *execution* and *kafka* say wins. Raise SettingsError with every problem of both.
+    """
+    problems: list[str] = []
+    made: list[Any] = []
+    for (prefix, kind), given in zip(_PREFIXES.items(), (execution or {}, kafka or {}), strict=True):
+        try:
+            made.append(kind(**{**_from_text(prefix, kind, variables), **given}))
+        except SettingsError as error:
+            problems += error.problems
+    _refuse(problems)
+    return made[0], made[1]
+
+
+def _from_text(prefix: str, kind: Any, variables: Mapping[str, str]) -> dict[str, Any]:
+    known = {f"{prefix}{each.name}".upper(): each.name for each in fields(kind) if each.name not in _NOT_TEXT}
+    return {known[name]: _value(known[name], text) for name, text in variables.items() if name in known}
+
+
+def _value(name: str, text: str) -> Any:
+    """Return *text* as the value of *name*; what does not read stays text, and is then refused by its name."""
+    word = text.strip()
+    if name in _LEAST:
+        return None if word.lower() == "none" and name in _MAY_BE_NONE else _whole(word)
+    if name in _FLAGS:
+        return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
+    if name in _TUPLES:
+        return tuple(each.strip() for each in word.split(",") if each.strip())
+    return word
+
+
+def _whole(word: str) -> int | str:
+    try:
+        return int(word)
+    except ValueError:
+        return word

@@ -1,0 +1,161 @@
+"""
+The parallel consumer: the face that users hold.
+
+Owns the two threads and the bridge between them: the event loop, where the worker runs, and
+the control thread, where the poller lives. Knows neither offsets nor retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, get_args
+
+from redrive.engine.clock import SystemClock
+from redrive.errors import SettingsError
+from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
+from redrive.sources.kafka.engines import engine_for
+from redrive.sources.kafka.health import Counts, Health
+from redrive.sources.kafka.poller import BrokerPoller
+from redrive.sources.kafka.work import WorkManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redrive.sources.kafka.record import Assignment, Record
+
+
+class ParallelConsumer:
+    """
+    Consumes *topics* and runs *worker* on every record, many at once, in the order asked for.
+
+    The worker takes one `Record`; async workers run on the event loop, others in threads, and
+    with `ExecutionConfig(mode="process")` in processes. What it raises is retried, then published
+    to the dead-letter topic; offsets are committed only past records that are handled or safely
+    there. A topic that begins with `^` is a pattern. Raises SettingsError with every problem.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        worker: Callable[[Record], Any],
+        *,
+        group: str = "",
+        ordering: Ordering = "key_hash",
+        execution: ExecutionConfig | None = None,
+        kafka: KafkaConfig | None = None,
+    ) -> None:
+        self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        self.worker, self.ordering = worker, ordering
+        self.execution, self.kafka = execution or ExecutionConfig(), kafka or KafkaConfig()
+        self.group = group or self.kafka.consumer_group
+        problems = self._problems()
+        if problems:
+            raise SettingsError(problems)
+        self._poller: BrokerPoller | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def health(self) -> Health:
+        """How it is: green, degraded or red, and why."""
+        return self._poller.health if self._poller is not None else Health()
+
+    @property
+    def counts(self) -> Counts:
+        """What it has done so far; brought up to date every second."""
+        return self._poller.counts if self._poller is not None else Counts()
+
+    @property
+    def assigned(self) -> int:
+        """How many partitions are assigned to it now."""
+        return self._poller.assigned if self._poller is not None else 0
+
+    def stop(self) -> None:
+        """Let `run` drain, commit and end; may be called from any thread, a signal handler too."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Consume until stopped or cancelled; raise SourceError if that cannot be done."""
+        loop = asyncio.get_running_loop()
+        clock = SystemClock()
+        engine = engine_for(self.worker, self.execution, clock=clock)
+        bridge = _Bridge(loop)
+        poller = BrokerPoller(self.topics, self.group, self.kafka, self.execution, bridge, clock=clock)
+        bridge.work = WorkManager(engine, self.ordering, poller.completions.put)
+        bridge.poller = self._poller = poller
+        ended = loop.create_future()
+        control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
+        control.start()
+        try:
+            await asyncio.wait([ended])
+        finally:
+            self.stop()
+            await _settled(ended)
+            await bridge.work.close(0)
+            trouble = ended.exception()
+        if trouble is not None:
+            raise trouble
+
+    # ------------------------------------------------------------------ the control thread
+
+    def _control(self, poller: BrokerPoller, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+        trouble: BaseException | None = None
+        try:
+            poller.open()
+            while not self._stopping.is_set():
+                poller.turn()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised by `run`
+            trouble = error
+        try:
+            poller.close()
+        except BaseException as error:  # noqa: BLE001
+            trouble = trouble or error
+        loop.call_soon_threadsafe(_end, ended, trouble)
+
+    # ------------------------------------------------------------------ what makes sense
+
+    def _problems(self) -> list[str]:
+        problems = [] if self.topics else ["topics is empty; name at least one"]
+        problems += [why for topic in self.topics if not topic.startswith("^") and (why := topic_problem(topic))]
+        if not self.group:
+            problems.append("group is empty; name the consumer group, such as group='shipping'")
+        if self.ordering not in get_args(Ordering):
+            problems.append(f"ordering is {self.ordering!r} and must be key_hash, partition or unordered")
+        loops = [topic for topic in self.topics if self.kafka.dlq_topic(topic) in self.topics]
+        if self.kafka.dlq_enabled and loops:
+            problems.append(f"topics holds {loops[0]!r} and its own dead-letter topic; leave the latter out")
+        return problems
+
+
+class _Bridge:
+    """Carries what the poller asks for to the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._call = loop.call_soon_threadsafe
+        self.work: WorkManager
+        self.poller: BrokerPoller
+
+    def take(self, records: list[Record]) -> None:
+        self._call(self.work.take, records)
+
+    def release(self, assignment: Assignment) -> None:
+        self._call(self._release, assignment)
+
+    def _release(self, assignment: Assignment) -> None:
+        self.poller.completions.put((assignment, self.work.release(assignment)))
+
+
+def _end(ended: asyncio.Future[None], trouble: BaseException | None) -> None:
+    if trouble is None:
+        ended.set_result(None)
+    else:
+        ended.set_exception(trouble)
+
+
+async def _settled(ended: asyncio.Future[None]) -> None:
+    """Wait until the control thread has ended, also when we are cancelled again meanwhile."""
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError:  # it commits and leaves within its drain time; going first would lose that
+            continue

@@ -1,0 +1,259 @@
+"""
+One work item in, one completion out.
+
+Owns the tries of a work item: it runs in a slot, a failure is decided upon by the same rule
+as everywhere, and a retry waits in a heap outside the slots. The tries themselves run in the
+engines of `redrive.engine`. Knows no order, no offsets, no Kafka client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from redrive.core.classify import KAFKA
+from redrive.core.decide import SUCCEEDED, Interrupted, decide
+from redrive.core.letter import Status
+from redrive.engine.clock import SystemClock
+from redrive.engine.handler import Handler, build_handler
+from redrive.engine.naming import name_of, unfindable
+from redrive.engine.processes import ProcessEngine
+from redrive.engine.tasks import TaskEngine
+from redrive.engine.threads import ThreadEngine
+from redrive.errors import HandlerError
+from redrive.sources.kafka.calling import letter_of, wrapped
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus, failed
+from redrive.sources.kafka.waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from redrive.core.decide import Outcome
+    from redrive.core.letter import Letter
+    from redrive.core.moves import Move
+    from redrive.engine.clock import Clock
+    from redrive.engine.execution import Engine
+    from redrive.sources.kafka.config import ExecutionConfig
+    from redrive.sources.kafka.record import Assignment, Record
+
+    Worker = Callable[[Record], Any]
+    Completed = Callable[[CompletionEvent], Record | None]
+
+_log = logging.getLogger("redrive.kafka")
+_SUCCESS, _RELEASED = CompletionStatus.SUCCESS, CompletionStatus.RELEASED
+
+
+class ExecutionEngine:
+    """
+    Runs work items, each to exactly one CompletionEvent; all methods are called on the event loop's thread.
+
+    SUCCESS carries the try that succeeded; FAILURE the last try and its error; RELEASED is a
+    work item that was given up unhandled because its partition or the engine goes. Whoever
+    sets `completed` hears of each, and may return a record to run next.
+    """
+
+    def __init__(
+        self, engine: Engine, handler: Handler, carry: Callable[[Record], Letter], slots: int, *, clock: Clock
+    ) -> None:
+        self.completed: Completed = _nobody_listens
+        self.running = 0
+        self._engine, self._handler, self._carry, self._slots, self._clock = engine, handler, carry, slots, clock
+        self._policy = handler.policy
+        self._ready: deque[Record] = deque()
+        self._waiting: Waiting[Record] = Waiting()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pumping = False
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many work items wait for their next try, outside of the slots."""
+        return len(self._waiting)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it takes no more work until the process is recycled: too many threads hang."""
+        return self._engine.exhausted
+
+    def submit(self, records: Iterable[Record]) -> None:
+        """Run *records* as soon as there are slots, in this order; completions may come before this returns."""
+        self._ready.extend(records)
+        self._pump()
+
+    def release(self, assignment: Assignment) -> int:
+        """Give up what has not begun, or waits for a retry, of a partition that goes; return how many."""
+        assignment.leaving = True
+        kept = [record for record in self._ready if record.assignment is not assignment]
+        dropped = len(self._ready) - len(kept)
+        self._ready = deque(kept)
+        return dropped + len(self._waiting.remove(lambda record: record.assignment is assignment))
+
+    async def close(self, grace: float) -> None:
+        """Begin nothing more, wait up to *grace* seconds for what runs, then stop it; may be called twice."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        idle = [*self._ready, *self._waiting.remove(lambda _record: True)]
+        self._ready.clear()
+        for record in idle:
+            self._release(record)
+        await self._engine.close(grace)
+
+    # ------------------------------------------------------------------ one try
+
+    def _pump(self) -> None:
+        """Fill the slots; a try that ends at once, and what follows from it, is handled in this same loop."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._ready and self.running < self._slots:
+                self._begin(self._ready.popleft())
+        finally:
+            self._pumping = False
+
+    def _begin(self, record: Record) -> None:
+        if self._closed:
+            self._release(record)
+            return
+        self.running += 1
+        record.attempts += 1
+        if self._policy.total is not None and not record.began:
+            record.began = self._clock.monotonic()
+        self._engine.start(self._handler, self._carry(record), record, self._ended)
+
+    def _ended(self, record: Record, outcome: Outcome) -> None:
+        self.running -= 1
+        if outcome is SUCCEEDED:
+            follower = self.completed(CompletionEvent(record, _SUCCESS, record.attempts))
+            if follower is not None:
+                self._ready.append(follower)
+        else:
+            self._decide(record, outcome)
+        if not self._pumping:
+            self._pump()
+
+    def _decide(self, record: Record, outcome: Outcome) -> None:
+        now = self._clock.monotonic()
+        age = now - record.began if record.began else 0.0
+        record.first_failed = record.first_failed or now
+        move = decide(record, outcome, self._policy, self._clock.draw(), age=age)
+        if move.to is Status.FAILED:
+            self._give_up(record, move)
+            return
+        record.losses += move.loss
+        if move.to is Status.DELIVERED:
+            self._tell(CompletionEvent(record, _SUCCESS, record.attempts))
+        elif self._closed or record.assignment.leaving:
+            self._release(record)
+        else:
+            self._wait(record, outcome, move, now)
+
+    def _give_up(self, record: Record, move: Move) -> None:
+        event = failed(record, move)
+        _log.warning("%r failed for good after attempt %d (%s): %s", record, event.attempt, move.why, event.error)
+        self._tell(event)
+
+    def _release(self, record: Record) -> None:
+        self._tell(CompletionEvent(record, _RELEASED, record.attempts))
+
+    def _tell(self, event: CompletionEvent) -> None:
+        follower = self.completed(event)
+        if follower is not None:
+            self._ready.append(follower)
+
+    # ------------------------------------------------------------------ between two tries
+
+    def _wait(self, record: Record, outcome: Outcome, move: Move, now: float) -> None:
+        if not isinstance(outcome, Interrupted) and _log.isEnabledFor(logging.INFO):
+            error = move.failure.message if move.failure else move.why
+            form = "%r failed at attempt %d of %d, next try in %.3f s: %s"
+            _log.info(form, record, record.attempts, self._policy.max_attempts, move.delay, error)
+        record.attempts -= not move.counts
+        self._waiting.push(now + move.delay, record)
+        self._arm(now)
+
+    def _arm(self, now: float) -> None:
+        due = self._waiting.next_due
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._wake)
+
+    def _wake(self) -> None:
+        now = self._clock.monotonic()
+        self._ready.extendleft(reversed(self._waiting.pop_due(now)))  # they hold back their keys: first
+        self._pump()
+        self._arm(now)
+
+
+class AsyncExecutionEngine(ExecutionEngine):
+    """
+    Runs an async worker in tasks of the event loop, and any other worker in threads.
+
+    *config* says how many at once, how long a try may take and how often to try.
+    """
+
+    def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
+        is_async = _is_async(worker)
+        engine = TaskEngine() if is_async else ThreadEngine(config.worker_pool_size)
+        slots = config.max_in_flight if is_async else min(config.max_in_flight, 2 * config.worker_pool_size)
+        super().__init__(engine, _handler(worker, config), _as_it_is, slots, clock=clock or SystemClock())
+
+
+class ProcessExecutionEngine(ExecutionEngine):
+    """
+    Runs a worker in child processes, one work item each at a time.
+
+    A process that dies costs exactly the work item that it ran a try; one that is out of time
+    is killed. The worker must be a function at the top level of a module.
+    """
+
+    def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
+        if why := unfindable(worker):
+            raise HandlerError(
+                f"cannot run {name_of(worker)!r} in worker processes: it is {why}; define it at the top level of a "
+                "module, or use mode='async'"
+            )
+        handler = build_handler(
+            "kafka", wrapped(worker), engine="process", policy=config.policy, timeout=config.timeout, rules=KAFKA
+        )
+        slots = min(config.max_in_flight, 2 * config.process_count)
+        super().__init__(ProcessEngine(config.process_count), handler, letter_of, slots, clock=clock or SystemClock())
+
+
+def engine_for(worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> ExecutionEngine:
+    """Return the engine that *config* asks for."""
+    kind = ProcessExecutionEngine if config.mode == "process" else AsyncExecutionEngine
+    return kind(worker, config, clock=clock)
+
+
+def _handler(worker: Worker, config: ExecutionConfig) -> Handler:
+    """Return a handler that is called with the record itself: tasks and threads pass on what they are given."""
+    try:
+        inspect.signature(worker).bind(None)
+    except (TypeError, ValueError) as error:
+        raise HandlerError(f"cannot use {worker!r} as a worker: {error}; it is called with one record") from None
+    return Handler(
+        kind="kafka", function=worker, call=cast("Any", worker), name=name_of(worker), wants_letter=True,
+        engine="async" if _is_async(worker) else "thread", queue="kafka", policy=config.policy,
+        timeout=config.timeout, concurrency=None, breaker=None, succeeded=None, rules=KAFKA,
+    )  # fmt: skip
+
+
+def _is_async(worker: Worker) -> bool:
+    return inspect.iscoroutinefunction(worker) or (
+        callable(worker) and inspect.iscoroutinefunction(type(worker).__call__)
+    )
+
+
+def _as_it_is(record: Record) -> Letter:
+    return cast("Letter", record)
+
+
+def _nobody_listens(_event: CompletionEvent) -> None:
+    pass

@@ -1,0 +1,71 @@
+"""
+What became of a work item.
+
+Owns the one message that execution engines send: one work item, one completion. Knows
+neither engines nor offsets.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.letter import Failure
+from redrive.sources.kafka.record import Record
+
+if TYPE_CHECKING:
+    from redrive.core.moves import Move
+
+_DISPOSITIONS = {"exhausted": "retries_exhausted", "worker_crashed": "worker_died"}
+
+
+class CompletionStatus(StrEnum):
+    """How a work item ended."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    RELEASED = "released"  # given up unhandled, because its partition or the consumer goes; others will have it
+
+
+class CompletionEvent(msgspec.Struct, frozen=True, gc=False):
+    """A work item has ended: after which try, counted from 1, and with which error."""
+
+    record: Record
+    status: CompletionStatus
+    attempt: int
+    failure: Failure | None = None
+    disposition: str = ""  # why it is a dead letter
+
+    @property
+    def error(self) -> str | None:
+        """The last error as text."""
+        return None if self.failure is None else f"{self.failure.error_type}: {self.failure.message}"
+
+    @property
+    def topic(self) -> str:
+        """Where its record comes from."""
+        return self.record.topic
+
+    @property
+    def partition(self) -> int:
+        """Which partition it comes from."""
+        return self.record.partition
+
+    @property
+    def offset(self) -> int:
+        """Where in the partition it stands."""
+        return self.record.offset
+
+    @property
+    def epoch(self) -> int:
+        """Which assignment of the partition it was received in."""
+        return self.record.epoch
+
+
+def failed(record: Record, move: Move) -> CompletionEvent:
+    """Return the completion of a record that *move* gives up."""
+    timed_out = move.why == "exhausted" and move.failure is not None and move.failure.error_type == "TimeoutError"
+    disposition = "timeout" if timed_out else _DISPOSITIONS.get(move.why, move.why.replace(" ", "_"))
+    return CompletionEvent(record, CompletionStatus.FAILURE, max(record.attempts, 1), move.failure, disposition)

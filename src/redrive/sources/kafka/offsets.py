@@ -1,0 +1,117 @@
+"""
+Which offset of one partition is safe to commit.
+
+Owns the window of records that were received and are not yet all done. Kafka keeps a single
+number per partition, but records finish out of order; so the number is that of the first
+record that is not done, over the records actually received: holes of compaction and
+transaction markers need no answer. Knows no Kafka client.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redrive.sources.kafka.record import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from redrive.sources.kafka.record import Record
+
+Ranges = list[tuple[int, int]]  # half-open, ascending, apart from each other
+
+
+class OffsetTracker:
+    """
+    The records of one partition between poll and commit, in the order of their offsets.
+
+    *restored* are the ranges that an earlier owner had done beyond the offset it committed.
+    """
+
+    def __init__(self, restored: Sequence[tuple[int, int]] = ()) -> None:
+        self._window: deque[Slot] = deque()  # slots, not records: a done one's content is not kept
+        self._restored = deque(restored)
+        self._next: int | None = None  # the offset after the last one received
+        self.open = 0  # received and not done
+        self.skipped = 0  # received and known as done by an earlier owner
+
+    def __len__(self) -> int:
+        """Return how many records stand between the watermark and the last one received."""
+        return len(self._window)
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset after the last one received, or None before the first."""
+        return self._next
+
+    @property
+    def watermark(self) -> int | None:
+        """The offset to commit: everything below is done. None before the first record."""
+        return self._window[0].offset if self._window else self._next
+
+    def is_before(self, offset: int) -> bool:
+        """Whether *offset* lies below what was received already."""
+        return self._next is not None and offset < self._next
+
+    def add(self, record: Record) -> bool:
+        """
+        Note that *record* was received; return False if an earlier owner has already done it.
+
+        Offsets must grow; whoever sees one that does not starts a new tracker.
+        """
+        offset = record.offset
+        self._next = offset + 1
+        if self._restored and self._is_restored(offset):
+            self.skipped += 1
+            if self._window:
+                self._window.append(Slot(offset, True))  # noqa: FBT003 - one is made for every record
+            return False
+        record.slot = slot = Slot(offset)
+        self._window.append(slot)
+        self.open += 1
+        return True
+
+    def complete(self, record: Record) -> None:
+        """Note that *record*, which was added, is handled or safely dead-lettered; a second time changes nothing."""
+        slot = record.slot
+        if slot is None or slot.done:
+            return
+        slot.done = True
+        self.open -= 1
+        window = self._window
+        while window and window[0].done:
+            window.popleft()
+
+    def reached(self, offset: int) -> None:
+        """Note that the log ends at *offset*, and that everything up to there was received that is for us."""
+        if self._next is None or offset > self._next:
+            self._next = offset
+
+    def done_beyond(self) -> Ranges:
+        """Return the ranges above the watermark that are done; what was never received counts with its left."""
+        ranges: Ranges = []
+        start: int | None = None
+        for slot in self._window:
+            if slot.done:
+                start = slot.offset if start is None else start
+            elif start is not None:
+                ranges.append((start, slot.offset))
+                start = None
+        if start is not None and self._next is not None:
+            ranges.append((start, self._next))
+        return [*ranges, *self._not_seen_again()]
+
+    def _not_seen_again(self) -> Iterator[tuple[int, int]]:
+        """Yield what an earlier owner had done and we have not received yet: the next owner needs it too."""
+        at = self._next
+        for low, high in self._restored:
+            if at is None:
+                yield low, high
+            elif high > at:
+                yield max(low, at), high
+
+    def _is_restored(self, offset: int) -> bool:
+        while self._restored and self._restored[0][1] <= offset:
+            self._restored.popleft()
+        return bool(self._restored) and self._restored[0][0] <= offset

@@ -1,0 +1,62 @@
+"""
+What the control thread knows of one partition that is ours.
+
+Owns the numbers between poll and commit of one assignment: its tracker, what was committed,
+what is held in memory. Knows no Kafka client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redrive.sources.kafka.offsets import OffsetTracker
+
+if TYPE_CHECKING:
+    from redrive.sources.kafka.offsets import Ranges
+    from redrive.sources.kafka.record import Assignment, Record
+
+
+class Partition:
+    """One assignment of a partition, as the control thread sees it."""
+
+    __slots__ = (
+        "assignment", "bytes", "committed", "dirty", "dropped", "halted", "over_since", "paused", "still_since",
+        "tracker", "watermark",
+    )  # fmt: skip
+
+    def __init__(self, assignment: Assignment, committed: int, restored: Ranges, now: float) -> None:
+        self.assignment = assignment
+        self.tracker = OffsetTracker(restored)
+        self.committed: tuple[int, str] = (committed, "")  # what the broker has, as far as we know
+        self.bytes = 0  # of records that are not done
+        self.dropped = 0  # records that will have no completion, because the partition goes
+        self.dirty = False
+        self.paused = False
+        self.over_since: float | None = None
+        self.halted: str = ""  # why nothing is committed past some dead letter
+        self.watermark: int | None = None
+        self.still_since = now  # when the watermark last moved, or had no need to
+        assignment.state = self
+
+    @property
+    def name(self) -> str:
+        """How it is called in messages."""
+        return f"{self.assignment.topic}[{self.assignment.partition}]"
+
+    @property
+    def unresolved(self) -> int:
+        """How many records are still to be answered for."""
+        return self.tracker.open - self.dropped
+
+    def complete(self, record: Record) -> None:
+        """Note that *record* is done."""
+        self.bytes -= record.size
+        self.tracker.complete(record)
+        self.dirty = True
+
+    def looked_at(self, now: float) -> float:
+        """Return for how many seconds the watermark has stood still with work behind it."""
+        watermark = self.tracker.watermark
+        if watermark != self.watermark or not self.tracker.open:
+            self.watermark, self.still_since = watermark, now
+        return now - self.still_since

@@ -1,0 +1,454 @@
+"""
+Between the broker and the work.
+
+Owns the Kafka consumer, and everything that only one thread may touch: the trackers, the
+commits, the dead letters. One turn hears completions, publishes, commits, polls. The work
+itself happens elsewhere: records go out through `hand_over`, completions come in through
+`completions`. No offset is committed past a record that is neither handled nor confirmed in
+its dead-letter topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from redrive.errors import SourceError
+from redrive.failpoints import hit
+from redrive.sources.kafka.commits import Commits
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.flood import FloodGate
+from redrive.sources.kafka.flow import Flow
+from redrive.sources.kafka.health import Counts, Health, judge
+from redrive.sources.kafka.offset_map import read_map
+from redrive.sources.kafka.partition import Partition
+from redrive.sources.kafka.publisher import DeadLetterPublisher
+from redrive.sources.kafka.record import Assignment, Record
+from redrive.sources.kafka.topics import DeadLetterTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.engine.clock import Clock
+    from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+
+_log = logging.getLogger("redrive.kafka")
+_SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
+_ASKS = 3  # times that the broker is asked for what was committed
+_REQUEST = 10.0  # seconds for a request to the broker
+_IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
+_GLANCE = 1.0  # seconds between two looks at how we are
+_FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+Released = tuple[Assignment, int]
+
+
+class Work(Protocol):
+    """Where records go. Called from the control thread; returns at once."""
+
+    def take(self, records: list[Record]) -> None:
+        """Schedule *records*."""
+
+    def release(self, assignment: Assignment) -> None:
+        """Start nothing more of *assignment*; say how many records were dropped through `completions`."""
+
+
+class BrokerPoller:
+    """
+    Consumes *topics* as a member of *group*; all methods but `stop` belong to the control thread.
+
+    `completions` takes lists of CompletionEvents and, for each release, an (assignment,
+    number of records dropped) pair.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        group: str,
+        kafka: KafkaConfig,
+        execution: ExecutionConfig,
+        work: Work,
+        *,
+        clock: Clock,
+    ) -> None:
+        self.completions: SimpleQueue[list[CompletionEvent] | Released] = SimpleQueue()
+        self.counts = Counts()
+        self.health = Health()
+        self.assigned = 0
+        self._topics, self._group, self._kafka, self._execution = list(topics), group, kafka, execution
+        self._work, self._clock = work, clock
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._epochs = count(1)
+        self._commits = Commits(kafka.commit_interval_ms / 1000)
+        self._flow = Flow(kafka.queue_max_messages, kafka.message_cache_max_bytes)
+        self._gate = FloodGate(kafka.dlq_flood_limit if kafka.dlq_enabled else 0)
+        self._held: list[Record] = []  # failed in a flood; they run again
+        self._probe_at = 0.0
+        self._buffered = 0
+        self._bytes = 0
+        self._looked = 0.0
+        self._dead_letter_topics = DeadLetterTopics(kafka) if kafka.dlq_enabled else None
+        self._publisher = self._make_publisher()
+        self._consumer = Consumer(self._consumer_settings())
+
+    # ------------------------------------------------------------------ life
+
+    def open(self) -> None:
+        """Join the group; raise SourceError if dead letters would have nowhere to go."""
+        if self._dead_letter_topics is not None:
+            self._dead_letter_topics.prepare(topic for topic in self._topics if not topic.startswith("^"))
+        self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    def turn(self) -> None:
+        """Do one round; waits a moment if there is nothing to do."""
+        self.hear()
+        now = self._clock.monotonic()
+        if self._held and (not self._gate.is_shut or now >= self._probe_at):
+            self._try_held(now)
+        self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes, shut=self._gate.is_shut)
+        self._commits.step(self._consumer, self._partitions.values(), now, idle=not self._buffered)
+        if now - self._looked >= _GLANCE:
+            self._look(now)
+        self._receive()
+
+    def hear(self, wait: float = 0.0) -> None:
+        """Take in completions, waiting up to *wait* seconds for the first; let dead letters go on."""
+        try:
+            news = self.completions.get(timeout=wait) if wait else self.completions.get_nowait()
+            while True:
+                self._take_in(news)
+                news = self.completions.get_nowait()
+        except Empty:
+            pass
+        if self._publisher is not None:
+            self._publisher.poll()
+
+    def drain(self, partitions: list[Partition], seconds: float) -> None:
+        """Start nothing more of *partitions*, wait for what runs, commit, and only then let go of them."""
+        leaving = {partition.assignment for partition in partitions}
+        for record in self._held:
+            record.assignment.state.dropped += record.assignment in leaving
+        self._held = [record for record in self._held if record.assignment not in leaving]
+        for assignment in leaving:
+            self._work.release(assignment)
+        end = self._clock.monotonic() + seconds
+        while any(each.unresolved > 0 for each in partitions) and self._clock.monotonic() < end:
+            self.hear(wait=0.02)
+        self.hear()
+        self._commits.now(self._consumer, partitions)
+        for partition in partitions:
+            self._let_go(partition)
+
+    def close(self) -> None:
+        """Drain everything, commit, leave the group."""
+        try:
+            self.drain(list(self._partitions.values()), self._execution.shutdown_drain_timeout_ms / 1000)
+        finally:
+            self._consumer.close()
+            if self._publisher is not None:
+                self._publisher.close()
+            self._look(self._clock.monotonic())
+
+    # ------------------------------------------------------------------ completions
+
+    def _take_in(self, news: list[CompletionEvent] | Released) -> None:
+        if isinstance(news, tuple):
+            assignment, dropped = news
+            assignment.state.dropped += dropped
+            return
+        for event in news:
+            record = event.record
+            assignment = record.assignment
+            if assignment.closed:
+                self.counts.late += 1
+            elif event.status is _SUCCESS:
+                self.counts.processed += 1
+                self._gate.succeeded()
+                self._complete(record)
+            elif event.status is _FAILURE:
+                self._bury(event)
+            else:
+                assignment.state.dropped += 1
+
+    def _complete(self, record: Record) -> None:
+        self._buffered -= 1
+        self._bytes -= record.size
+        record.assignment.state.complete(record)
+
+    def _bury(self, event: CompletionEvent) -> None:
+        if self._gate.holds(event.disposition):
+            self._hold(event)
+            return
+        self.counts.failed += 1
+        if self._publisher is not None:
+            self._publisher.publish(event)
+        else:
+            form = "%r is given up after attempt %d and, without a dead-letter topic, committed: %s"
+            _log.error(form, event.record, event.attempt, event.error)
+            self._complete(event.record)
+
+    # ------------------------------------------------------------------ floods
+
+    def _hold(self, event: CompletionEvent) -> None:
+        """Keep a record that fails as all others do; the dead-letter topic would only fill up."""
+        if not self._held:
+            self._probe_at = self._clock.monotonic() + self._kafka.dlq_flood_cooldown_ms / 1000
+            _log.error("too many records fail in a row; consuming pauses until one succeeds: %s", event.error)
+        self._held.append(event.record)
+
+    def _try_held(self, now: float) -> None:
+        """Run one held record again to see whether the flood is over, or all of them once it is."""
+        self._held = [record for record in self._held if not record.assignment.closed]
+        last = 1 if self._gate.is_shut else len(self._held)
+        again, self._held = self._held[:last], self._held[last:]
+        self._probe_at = now + self._kafka.dlq_flood_cooldown_ms / 1000
+        for record in again:
+            record.attempts, record.began, record.first_failed = 0, 0.0, 0.0
+        if again:
+            self._work.take(again)
+
+    # ------------------------------------------------------------------ records
+
+    def _receive(self) -> None:
+        if self._buffered >= self._kafka.queue_max_messages and self._flow.must_wait:
+            self.hear(wait=_BUSY)  # most likely there is room in a moment, and pausing costs what was fetched
+            return
+        messages = self._consumer.consume(self._kafka.poll_batch_size, 0)
+        if not messages:
+            first = self._consumer.poll(_BUSY if self._buffered else _IDLE)
+            if first is None:
+                return
+            messages = [first, *self._consumer.consume(self._kafka.poll_batch_size - 1, 0)]
+        hit("kafka.after_poll")
+        records = self._records(messages)
+        if records:
+            self._work.take(records)
+            hit("kafka.after_dispatch")
+
+    def _records(self, messages: list[Any]) -> list[Record]:
+        """Note what was received; return what is to run."""
+        records: list[Record] = []
+        partition: Partition | None = None
+        topic, number, held = "", -1, 0
+        for message in messages:
+            if message.partition() != number or message.topic() != topic:  # they come in runs
+                topic, number = message.topic(), message.partition()
+                partition = self._partitions.get((topic, number))
+            error = message.error()
+            if error is not None or partition is None:
+                self._odd(message, error, partition)
+                continue
+            offset = message.offset()
+            if partition.tracker.is_before(offset):
+                partition = self._rewound(partition)
+            key, value, headers = message.key(), message.value(), _headers_of(message)
+            size = len(key or b"") + len(value or b"") + (_bytes_of(headers) if headers else 0)
+            kind, timestamp = message.timestamp()
+            record = Record(partition.assignment, offset, key, value, headers, timestamp, kind, size)
+            if partition.tracker.add(record):
+                partition.bytes += size
+                held += size
+                records.append(record)
+            else:
+                partition.dirty = True
+        self.counts.received += len(messages)
+        self._buffered += len(records)
+        self._bytes += held
+        return records
+
+    def _odd(self, message: Message, error: KafkaError | None, partition: Partition | None) -> None:
+        if error is None:
+            return  # of a partition that was just taken away
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name for it
+            if partition is not None:
+                partition.tracker.reached(message.offset() or 0)
+                partition.dirty = True
+        elif error.fatal() or error.code() in _FATAL:
+            raise SourceError(f"cannot consume {message.topic() or self._topics!r}: {error.str()}")
+        else:
+            _log.warning("the consumer says: %s", error.str())
+
+    # ------------------------------------------------------------------ rebalances
+
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._refuse_own_dead_letters(places)
+        now = self._clock.monotonic()
+        starts = []
+        for place in self._committed(places):
+            restored = self._restored(place)
+            assignment = Assignment(place.topic, place.partition, next(self._epochs))
+            self._partitions[place.topic, place.partition] = Partition(assignment, place.offset, restored, now)
+            starts.append(TopicPartition(place.topic, place.partition, place.offset))
+        self.assigned = len(self._partitions)
+        self._begin(consumer, starts)
+        if self._dead_letter_topics is not None:
+            self._dead_letter_topics.prepare({place.topic for place in places})
+
+    def _begin(self, consumer: Consumer, starts: list[TopicPartition]) -> None:
+        if self._is_cooperative:
+            consumer.incremental_assign(starts)
+        else:
+            consumer.assign(starts)
+
+    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        self.drain(self._ours(places), self._execution.max_revoke_grace_ms / 1000)
+
+    def _lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Let go at once: somebody else may have them, and a commit could only do harm."""
+        for partition in self._ours(places):
+            self._let_go(partition)
+            self._work.release(partition.assignment)
+
+    def _ours(self, places: list[TopicPartition]) -> list[Partition]:
+        found = (self._partitions.get((place.topic, place.partition)) for place in places)
+        return [partition for partition in found if partition is not None]
+
+    def _let_go(self, partition: Partition) -> None:
+        """Close the epoch: whatever its records come to from now on changes nothing."""
+        owner = partition.assignment
+        owner.closed = True
+        self._buffered -= partition.tracker.open
+        self._bytes -= partition.bytes
+        if self._publisher is not None:
+            self._publisher.forget(owner)
+        if self._partitions.get((owner.topic, owner.partition)) is partition:
+            del self._partitions[owner.topic, owner.partition]
+        self.assigned = len(self._partitions)
+
+    def _rewound(self, partition: Partition) -> Partition:
+        """Start over: the log begins anew below what was received (it was deleted, or offsets were reset)."""
+        _log.warning("%s starts again from an earlier offset", partition.name)
+        old = partition.assignment
+        self._let_go(partition)
+        self._work.release(old)
+        fresh = Partition(Assignment(old.topic, old.partition, next(self._epochs)), -1, [], self._clock.monotonic())
+        self._partitions[old.topic, old.partition] = fresh
+        return fresh
+
+    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        for _ in range(_ASKS):
+            try:
+                return self._consumer.committed(places, timeout=_REQUEST)
+            except KafkaException as error:
+                _log.warning("what is done beyond the committed offsets cannot be read: %s", error.args[0].str())
+                self._clock.block(_BUSY)
+        return places  # without maps some records run again; without an assignment none would run
+
+    def _restored(self, place: TopicPartition) -> list[tuple[int, int]]:
+        if place.offset < 0 or not place.metadata:
+            return []
+        try:
+            _, end = self._consumer.get_watermark_offsets(place, timeout=_REQUEST)
+        except KafkaException:
+            return []
+        return read_map(place.offset, place.metadata, end=end)
+
+    def _refuse_own_dead_letters(self, places: list[TopicPartition]) -> None:
+        topics = {place.topic for place in places} | {topic for topic, _ in self._partitions}
+        loops = {topic for topic in topics if self._kafka.dlq_enabled and self._kafka.dlq_topic(topic) in topics}
+        if loops:
+            raise SourceError(
+                f"this consumer would consume the dead letters that it writes ({', '.join(sorted(loops))}); "
+                "leave dead-letter topics out of its topics"
+            )
+
+    # ------------------------------------------------------------------ how we are
+
+    def _look(self, now: float) -> None:
+        self._looked = now
+        partitions = self._partitions.values()
+        limit = self._kafka.stall_after_ms / 1000
+        halted = [f"{each.name}: {each.halted}" for each in partitions if each.halted]
+        if self._gate.is_shut:
+            halted.append(f"too many records fail in a row; {len(self._held)} are held and will run again")
+        stalled = [
+            f"{each.name}: offset {each.watermark} has held back commits for {still:.0f} s"
+            for each in partitions
+            if (still := each.looked_at(now)) > limit
+        ]
+        if self._commits.last_error:
+            stalled.append(f"the last commit failed: {self._commits.last_error}")
+        if self._dead_letter_topics is not None and self._dead_letter_topics.missing:
+            stalled.append(f"no such topic: {', '.join(sorted(self._dead_letter_topics.missing))}")
+        self.health = judge(halted, stalled)
+        self.counts.in_flight = self._buffered
+        self.counts.paused = sum(each.paused for each in partitions)
+        self.counts.commit_failures = self._commits.failures
+        self.counts.skipped = sum(each.tracker.skipped for each in partitions)
+        if self._publisher is not None:
+            self.counts.dlq_published = self._publisher.published
+            self.counts.dlq_pending = self._publisher.pending
+            self.counts.dlq_failures = self._publisher.failures
+
+    def _halt(self, assignment: Assignment, why: str) -> None:
+        partition: Partition = assignment.state
+        if not assignment.closed and not partition.halted:
+            partition.halted = why
+            _log.error("%s is halted, nothing is committed past its dead letter: %s", partition.name, why)
+            self._look(self._clock.monotonic())
+
+    def _resume(self, assignment: Assignment) -> None:
+        partition: Partition = assignment.state
+        if partition.halted:
+            partition.halted = ""
+            _log.warning("%s goes on: its dead letters are taken again", partition.name)
+            self._look(self._clock.monotonic())
+
+    # ------------------------------------------------------------------ settings
+
+    @property
+    def _is_cooperative(self) -> bool:
+        strategy = self._consumer_settings().get("partition.assignment.strategy", "cooperative-sticky")
+        return "cooperative" in str(strategy)
+
+    def _consumer_settings(self) -> dict[str, Any]:
+        config, classic = self._kafka, self._kafka.group_protocol == "classic"
+        ours: dict[str, Any] = {
+            "auto.offset.reset": config.auto_offset_reset,
+            "queued.max.messages.kbytes": max(1024, config.message_cache_max_bytes // 4096),
+            **({"partition.assignment.strategy": "cooperative-sticky"} if classic else {}),
+            **({"session.timeout.ms": config.session_timeout_ms} if config.session_timeout_ms else {}),
+            **({"group.instance.id": config.group_instance_id} if config.group_instance_id else {}),
+        }
+        return {
+            **ours,
+            **config.client_settings(),
+            **config.consumer_settings,
+            "group.id": self._group,
+            "group.protocol": config.group_protocol,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "on_commit": self._commits.answered,
+        }
+
+    def _make_publisher(self) -> DeadLetterPublisher | None:
+        if self._dead_letter_topics is None:
+            return None
+        return DeadLetterPublisher(
+            self._kafka,
+            self._group,
+            self._execution.policy,
+            self._dead_letter_topics,
+            self._clock,
+            delivered=self._complete,
+            halt=self._halt,
+            resume=self._resume,
+        )
+
+
+def _headers_of(message: Any) -> Any:
+    """Return the headers; those whose names are no text cannot be had, and must not stop the consumer."""
+    try:
+        return message.headers() or ()
+    except (UnicodeDecodeError, SystemError):
+        _log.warning("the headers of %s[%s]@%s have names that are no text and are left out",
+                     message.topic(), message.partition(), message.offset())  # fmt: skip
+        return ()
+
+
+def _bytes_of(headers: list[tuple[str, bytes | None]]) -> int:
+    return sum(len(name) + len(content or b"") for name, content in headers)

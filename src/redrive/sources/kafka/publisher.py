@@ -1,0 +1,185 @@
+"""
+Dead letters on their way to their topic.
+
+Owns the producer and every dead letter between its failure and the broker's own word that it
+has been written. Only that word makes it delivered: no exception, no flush. A publish that
+fails is tried again with the same backoff as work items; after as many tries its partition is
+halted, and it is tried on until the broker takes it. Used by the control thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from redrive.engine.clock import unix_ms
+from redrive.failpoints import hit
+from redrive.sources.kafka.headers import NAMESPACE, PLAIN, dead_letter_headers
+from redrive.sources.kafka.waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redrive.core.policy import RetryPolicy
+    from redrive.engine.clock import Clock
+    from redrive.sources.kafka.config import KafkaConfig
+    from redrive.sources.kafka.events import CompletionEvent
+    from redrive.sources.kafka.headers import Header
+    from redrive.sources.kafka.record import Assignment, Record
+    from redrive.sources.kafka.topics import DeadLetterTopics
+
+_log = logging.getLogger("redrive.kafka")
+_TELL_EVERY = 1.0  # seconds
+_FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_LEAST = (*PLAIN, f"{NAMESPACE}id", f"{NAMESPACE}disposition", f"{NAMESPACE}schema")
+_ANY_PARTITION = -1
+
+
+class _DeadLetter:
+    __slots__ = ("halts", "headers", "record", "shortened", "topic", "tries")
+
+    def __init__(self, record: Record, topic: str, headers: list[Header]) -> None:
+        self.record, self.topic, self.headers = record, topic, headers
+        self.tries = 0
+        self.halts = False
+        self.shortened = False
+
+
+class DeadLetterPublisher:
+    """
+    Publishes dead letters until the broker confirms them.
+
+    *delivered* hears of each record that is safe; *halt* and *resume* hear of partitions whose
+    dead letters the broker does not take, and takes again.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        group: str,
+        policy: RetryPolicy,
+        topics: DeadLetterTopics,
+        clock: Clock,
+        *,
+        delivered: Callable[[Record], None],
+        halt: Callable[[Assignment, str], None],
+        resume: Callable[[Assignment], None],
+    ) -> None:
+        self._config, self._group, self._policy, self._topics, self._clock = config, group, policy, topics, clock
+        self._delivered, self._halt, self._resume = delivered, halt, resume
+        self._producer = self._connect()
+        self._waiting: Waiting[_DeadLetter] = Waiting()
+        self.pending = 0  # dead letters that the broker has not confirmed
+        self.published = 0
+        self.failures = 0  # publishes that failed
+        self._told: dict[str, float] = {}  # topic: when a failure was last logged; the others would say the same
+
+    def publish(self, event: CompletionEvent) -> None:
+        """Begin to publish the dead letter of *event*."""
+        record = event.record
+        now = unix_ms()
+        age = self._clock.monotonic() - record.first_failed if record.first_failed else 0.0
+        headers = dead_letter_headers(event, self._group, failed_at=now, first_failed_at=now - int(age * 1000))
+        self.pending += 1
+        self._send(_DeadLetter(record, self._config.dlq_topic(record.topic), headers))
+
+    def poll(self) -> None:
+        """Hear what the broker says, and publish again what is due."""
+        if not self.pending:
+            return
+        self._producer.poll(0)
+        if self._waiting.next_due is not None:
+            for letter in self._waiting.pop_due(self._clock.monotonic()):
+                self._send(letter)
+
+    def forget(self, assignment: Assignment) -> None:
+        """Drop what waits for another try of a partition that is no longer ours: the next owner has it."""
+        self.pending -= len(self._waiting.remove(lambda letter: letter.record.assignment is assignment))
+
+    def close(self) -> None:
+        """Leave; what is not confirmed by now will run again elsewhere."""
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._producer.flush(1.0)
+
+    # ------------------------------------------------------------------ one publish
+
+    def _connect(self) -> Producer:
+        return Producer({
+            "linger.ms": 5,
+            "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
+            **self._config.client_settings(),
+            **self._config.producer_settings,
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.timeout.ms": self._config.dlq_flush_timeout_ms,
+        })  # fmt: skip
+
+    def _send(self, letter: _DeadLetter) -> None:
+        record = letter.record
+        if record.assignment.closed:
+            self.pending -= 1
+            return
+        hit("kafka.before_dlq")
+        try:
+            self._producer.produce(
+                letter.topic,
+                value=record.value,
+                key=record.key,
+                partition=self._place(letter),
+                on_delivery=partial(self._heard, letter),
+                headers=cast("Any", letter.headers),
+            )
+        except BufferError:
+            self._waiting.push(self._clock.monotonic() + _FULL_QUEUE_REST, letter)
+        except KafkaException as error:
+            self._failed(letter, error.args[0])
+
+    def _place(self, letter: _DeadLetter) -> int:
+        partition = letter.record.partition
+        return partition if partition < self._topics.partitions(letter.topic) else _ANY_PARTITION
+
+    def _heard(self, letter: _DeadLetter, error: KafkaError | None, _message: Any) -> None:
+        """Hear the broker's word on one dead letter."""
+        if error is not None:
+            self._failed(letter, error)
+            return
+        hit("kafka.after_dlq")
+        self.pending -= 1
+        self.published += 1
+        if letter.halts:
+            self._resume(letter.record.assignment)
+        if not letter.record.assignment.closed:
+            self._delivered(letter.record)
+
+    def _failed(self, letter: _DeadLetter, error: KafkaError) -> None:
+        self.failures += 1
+        letter.tries += 1
+        if error.fatal():
+            self._reconnect()
+        if error.code() in _TOO_LARGE and not letter.shortened:
+            letter.shortened = True
+            letter.headers = [pair for pair in letter.headers if pair[0] in _LEAST]
+            self._send(letter)
+            return
+        delay = self._policy.delay(letter.tries, self._clock.draw())
+        self._tell(letter, error, delay)
+        self._waiting.push(self._clock.monotonic() + delay, letter)
+
+    def _tell(self, letter: _DeadLetter, error: KafkaError, delay: float) -> None:
+        if self._clock.monotonic() - self._told.get(letter.topic, -_TELL_EVERY) >= _TELL_EVERY:
+            self._told[letter.topic] = self._clock.monotonic()
+            form = "the dead letter of %r was not taken by %s at attempt %d, next try in %.3f s: %s"
+            _log.warning(form, letter.record, letter.topic, letter.tries, delay, error.str())
+        if letter.tries >= self._policy.max_attempts and not letter.halts:
+            letter.halts = True
+            self._halt(letter.record.assignment, f"{letter.topic} takes no dead letters: {error.str()}")
+
+    def _reconnect(self) -> None:
+        """Start over after an error that a producer does not survive; its letters come back as failed."""
+        old, self._producer = self._producer, self._connect()
+        old.purge(in_queue=True, in_flight=True, blocking=False)
+        old.flush(1.0)

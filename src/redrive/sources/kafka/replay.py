@@ -1,0 +1,209 @@
+"""
+Dead letters out of their topic: looked at, counted, sent home.
+
+Owns reading a dead-letter topic from outside of any consumer's group, and the replay of what a
+choice picks: each to the topic it came from, once the broker has confirmed it the place is
+committed under the replay's own group, so that one that was cut short goes on where it stood.
+What was replayed too often stays. Blocks; for commands and scripts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from redrive.engine.clock import SystemClock
+from redrive.errors import SourceError
+from redrive.sources.kafka.choice import Choice, DeadLetter, read_letter
+from redrive.sources.kafka.headers import replayed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redrive.engine.clock import Clock
+    from redrive.sources.kafka.config import KafkaConfig
+
+_REQUEST = 15.0  # seconds
+_BATCH = 500
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What a replay did, or would do: the numbers add up to `seen`."""
+
+    seen: int = 0
+    replayed: int = 0
+    left: int = 0  # not chosen
+    parked: int = 0  # replayed too often already
+    by_disposition: Counter[str] = field(default_factory=Counter)  # of the chosen ones
+    by_exception: Counter[str] = field(default_factory=Counter)
+
+
+def browse(config: KafkaConfig, topic: str, choice: Choice) -> Iterator[DeadLetter]:
+    """Yield the dead letters of *topic* that *choice* picks, up to where it ends now; commits nothing."""
+    reader = _Reader(config, topic, f"redrive-browse-{topic}", resume=False)
+    try:
+        for batch in reader.batches(_BATCH):
+            yield from filter(choice.picks, map(read_letter, batch))
+    finally:
+        reader.close()
+
+
+def replay(
+    config: KafkaConfig,
+    topic: str,
+    choice: Choice,
+    *,
+    allowed: tuple[str, ...] = (),
+    max_replays: int = 3,
+    rate: float | None = None,
+    dry_run: bool = False,
+    clock: Clock | None = None,
+) -> Receipt:
+    """
+    Send the dead letters of *topic* that *choice* picks back to where they came from.
+
+    They go only to the topic whose dead letters these are, or to an *allowed* one. A second
+    replay with the same choice goes on after the first. Raise SourceError if the broker does
+    not confirm one, or its home is not allowed; what was confirmed until then is done.
+    """
+    homes = (topic.removesuffix(config.dlq_topic_suffix), *allowed)
+    reader = _Reader(config, topic, choice.group(topic), resume=True)
+    sender = None if dry_run else _Sender(config)
+    receipt, pace = Receipt(), _Pace(rate, clock or SystemClock())
+    try:
+        for batch in reader.batches(_BATCH if rate is None else max(1, min(_BATCH, int(rate)))):
+            letters = [read_letter(message) for message in batch]
+            chosen = [letter for letter in letters if _counted(letter, choice, max_replays, receipt)]
+            if sender is not None:
+                sender.send(chosen, homes)
+                reader.commit(batch)
+                pace.rest(len(chosen))
+    finally:
+        reader.close()
+    return receipt
+
+
+def _counted(letter: DeadLetter, choice: Choice, max_replays: int, receipt: Receipt) -> bool:
+    receipt.seen += 1
+    if not choice.picks(letter):
+        receipt.left += 1
+        return False
+    if letter.replays >= max_replays:
+        receipt.parked += 1
+        return False
+    receipt.replayed += 1
+    receipt.by_disposition[letter.disposition] += 1
+    receipt.by_exception[letter.exception] += 1
+    return True
+
+
+class _Reader:
+    """Reads a topic up to where it ended when this began."""
+
+    def __init__(self, config: KafkaConfig, topic: str, group: str, *, resume: bool) -> None:
+        ours = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
+        self._consumer = Consumer({**config.client_settings(), **config.consumer_settings, **ours})
+        self._ends: dict[int, int] = {}
+        try:
+            self._consumer.assign(self._starts(topic, resume=resume))
+        except KafkaException as error:
+            self._consumer.close()
+            raise SourceError(f"cannot read {topic!r}: {error.args[0].str()}") from None
+
+    def batches(self, size: int) -> Iterator[list[Any]]:
+        open_ = {number for number, end in self._ends.items() if end > 0}
+        while open_:
+            batch = []
+            messages: list[Any] = self._consumer.consume(size, 1.0)
+            for message in messages:
+                self._note(message, open_)
+                if message.error() is None and message.offset() < self._ends[message.partition()]:
+                    batch.append(message)
+            if batch:
+                yield batch
+
+    def commit(self, batch: list[Any]) -> None:
+        after = {(message.topic(), message.partition()): message.offset() + 1 for message in batch}
+        places = [TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
+        self._consumer.commit(offsets=places, asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _note(self, message: Any, open_: set[int]) -> None:
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name for it
+            raise SourceError(f"cannot read {message.topic()!r}: {error.str()}")
+        if error is not None or message.offset() + 1 >= self._ends[message.partition()]:
+            open_.discard(message.partition())
+
+    def _starts(self, topic: str, *, resume: bool) -> list[TopicPartition]:
+        found = self._consumer.list_topics(topic, _REQUEST).topics[topic]
+        if found.error is not None:
+            raise SourceError(f"cannot read {topic!r}: {found.error.str()}")
+        places = [TopicPartition(topic, number) for number in found.partitions]
+        committed = self._consumer.committed(places, _REQUEST) if resume else places
+        starts = []
+        for place in committed:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, place.partition), _REQUEST)
+            start = max(place.offset, low) if place.offset >= 0 else low
+            self._ends[place.partition] = high if high > start else 0
+            starts.append(TopicPartition(topic, place.partition, start))
+        return starts
+
+
+class _Sender:
+    """Publishes letters and believes only the broker's own word."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        ours = {"enable.idempotence": True, "acks": "all", "message.max.bytes": 1_000_000_000}
+        self._producer = Producer({"linger.ms": 5, **config.client_settings(), **config.producer_settings, **ours})
+
+    def send(self, letters: list[DeadLetter], homes: tuple[str, ...]) -> None:
+        confirmed: list[DeadLetter] = []
+        refused: list[str] = []
+        stray = next((letter for letter in letters if letter.home not in homes), None)
+        if stray is not None:
+            message = f"{stray.place} came from {stray.home!r}, which this replay may not write to; allow it by name"
+            raise SourceError(message)
+        for letter in letters:
+            self._produce(letter, confirmed, refused)
+        self._producer.flush(_REQUEST)
+        if len(confirmed) < len(letters):
+            why = refused[0] if refused else "no answer"
+            raise SourceError(
+                f"{len(letters) - len(confirmed)} letters were not confirmed and stay where they are: {why}"
+            )
+
+    def _produce(self, letter: DeadLetter, confirmed: list[DeadLetter], refused: list[str]) -> None:
+        def heard(error: KafkaError | None, _message: Any) -> None:
+            if error is None:
+                confirmed.append(letter)
+            else:
+                refused.append(error.str())
+
+        headers: Any = replayed(letter.headers)
+        try:
+            self._producer.produce(letter.home, value=letter.value, key=letter.key, headers=headers, on_delivery=heard)
+        except (BufferError, KafkaException) as error:
+            refused.append(str(error))
+        self._producer.poll(0)
+
+
+class _Pace:
+    """Rests so that no more than *rate* letters a second go out."""
+
+    def __init__(self, rate: float | None, clock: Clock) -> None:
+        self._rate, self._clock = rate, clock
+        self._began, self._sent = clock.monotonic(), 0
+
+    def rest(self, sent: int) -> None:
+        self._sent += sent
+        if self._rate:
+            ahead = self._sent / self._rate - (self._clock.monotonic() - self._began)
+            if ahead > 0:
+                self._clock.block(ahead)

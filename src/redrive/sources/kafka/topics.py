@@ -1,0 +1,115 @@
+"""
+Dead-letter topics.
+
+Owns their creation, with as many partitions as their source, and the refusal of one that
+would lose dead letters. Blocks; called before consuming and when a topic is new to us.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are its public names
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+)
+
+from redrive.errors import SourceError
+from redrive.sources.kafka.config import topic_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redrive.sources.kafka.config import KafkaConfig
+
+_LIMIT = 15.0  # seconds for one request
+_ROOM = 65_536  # bytes that our headers may add to the largest record
+
+
+class DeadLetterTopics:
+    """Which dead-letter topics exist, and how many partitions they have."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._admin = AdminClient(config.client_settings())
+        self._partitions: dict[str, int] = {}
+        self.missing: set[str] = set()  # those that nobody has made
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions the dead-letter topic *topic* has, 0 if that is not known."""
+        return self._partitions.get(topic, 0)
+
+    def prepare(self, sources: Iterable[str]) -> None:
+        """
+        Make sure that the dead letters of *sources* have a topic each.
+
+        Raise SourceError if one cannot be made, or is compacted: a compacted topic keeps one
+        dead letter per key and refuses those without.
+        """
+        wanted = [topic for topic in sources if self._config.dlq_topic(topic) not in self._partitions]
+        if not wanted:
+            return
+        known = self._list()
+        for source in wanted:
+            if source in known:
+                self._prepare(source, known)
+
+    def _prepare(self, source: str, known: dict[str, Any]) -> None:
+        name = self._config.dlq_topic(source)
+        if problem := topic_problem(name):
+            raise SourceError(f"the dead letters of {source!r} cannot have a topic: {problem}")
+        if name not in known:
+            if not self._config.dlq_create_topics:
+                self.missing.add(name)
+                return
+            self._create(name, source, known[source])
+            self._partitions[name] = len(known[source].partitions)
+        else:
+            self._check(name)
+            self._partitions[name] = len(known[name].partitions)
+        self.missing.discard(name)
+
+    def _list(self) -> dict[str, Any]:
+        try:
+            topics = self._admin.list_topics(timeout=_LIMIT).topics
+        except KafkaException as error:
+            raise SourceError(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
+        return {name: topic for name, topic in topics.items() if topic.error is None}
+
+    def _create(self, name: str, source: str, metadata: Any) -> None:
+        largest = int(self._configs(source).get("max.message.bytes", 1_048_588))
+        topic = NewTopic(
+            name,
+            num_partitions=len(metadata.partitions),
+            replication_factor=max(len(each.replicas) for each in metadata.partitions.values()),
+            config={
+                "cleanup.policy": "delete",
+                "retention.ms": str(self._config.dlq_retention_ms),
+                "max.message.bytes": str(largest + _ROOM),
+            },
+        )
+        try:
+            self._admin.create_topics([topic], request_timeout=_LIMIT)[name].result(_LIMIT)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody was quicker
+                raise SourceError(
+                    f"the dead-letter topic {name!r} does not exist and cannot be created ({error.args[0].str()}); "
+                    "create it, allow this client to, or set dlq_enabled=False"
+                ) from None
+
+    def _check(self, name: str) -> None:
+        if "compact" in self._configs(name).get("cleanup.policy", "delete"):
+            raise SourceError(
+                f"the dead-letter topic {name!r} is compacted and would keep one dead letter per key; "
+                "set its cleanup.policy to delete"
+            )
+
+    def _configs(self, topic: str) -> dict[str, str]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        try:
+            found = self._admin.describe_configs([resource], request_timeout=_LIMIT)[resource].result(_LIMIT)
+        except KafkaException:  # it need not be allowed to look
+            return {}
+        return {name: str(entry.value) for name, entry in found.items() if entry.value is not None}

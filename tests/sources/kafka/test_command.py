@@ -1,0 +1,59 @@
+"""`redrive kafka consume`: a worker or a consumer by its name, stopped by a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.sources.kafka.stage import until
+
+ROOT = Path(__file__).parents[3]
+SHOP = """
+import os
+from redrive.sources.kafka import KafkaConfig, ParallelConsumer
+
+async def ship(record):
+    with open("shipped", "ab") as book:
+        book.write(record.value + b"\\n")
+
+consumer = ParallelConsumer([os.environ["TOPIC"]], ship, group=os.environ["GROUP"],
+                            kafka=KafkaConfig(bootstrap_servers=os.environ["SERVERS"], commit_interval_ms=50))
+"""
+
+
+async def run(stage, folder, *words, **variables):
+    stage.create()
+    stage.produce([{"value": b"%d" % n} for n in range(10)])
+    (folder / "shop.py").write_text(SHOP)
+    env = {"PYTHONPATH": str(ROOT / "src"), "TOPIC": stage.topic, "GROUP": stage.group, "SERVERS": stage.bootstrap}
+    command = [sys.executable, "-m", "redrive.cli", "kafka", "consume", *words]
+    env |= os.environ | env | variables
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
+        try:
+            await until(lambda: stage.committed() == 10)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert len((folder / "shipped").read_bytes().splitlines()) == 10
+
+
+async def test_a_consumer_is_run_by_its_name_and_stops_at_a_signal(stage, tmp_path):
+    await run(stage, tmp_path, "shop:consumer")
+
+
+async def test_a_worker_is_run_with_the_environments_configuration(stage, tmp_path):
+    words = ["shop:ship", "--topic", stage.topic, "--group", stage.group]
+    await run(stage, tmp_path, *words, KAFKA_BOOTSTRAP_SERVERS=stage.bootstrap, EXECUTION_MAX_RETRIES="2")
+
+
+def test_settings_that_make_no_sense_are_said_in_sentences(tmp_path):
+    (tmp_path / "shop.py").write_text("async def ship(record): ...")
+    command = [sys.executable, "-m", "redrive.cli", "kafka", "consume", "shop:ship", "--topic", "a", "--group", "g"]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "EXECUTION_MAX_RETRIES": "0", "KAFKA_DLQ_ENABLED": "maybe"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "execution.max_retries is 0" in done.stderr
+    assert "kafka.dlq_enabled is 'maybe'" in done.stderr

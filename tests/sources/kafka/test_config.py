@@ -1,0 +1,109 @@
+"""What a Kafka consumer can be told, and what it says of nonsense."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.errors import SettingsError
+from redrive.sources.kafka import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config import read_configs, topic_problem
+
+
+def test_the_defaults_are_the_documented_ones():
+    execution, kafka = ExecutionConfig(), KafkaConfig()
+
+    assert (execution.max_retries, execution.retry_backoff_ms, execution.exponential_backoff) == (3, 1000, True)
+    assert (execution.max_retry_backoff_ms, execution.retry_jitter_ms) == (30_000, 200)
+    assert (execution.max_in_flight, execution.task_timeout_ms) == (1000, 30_000)
+    assert (kafka.dlq_enabled, kafka.dlq_topic("orders")) == (True, "orders.dlq")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "draw", "seconds"),
+    [(1, 0.0, 1.0), (2, 0.0, 2.0), (2, 0.5, 2.1), (5, 0.0, 16.0), (6, 0.0, 30.0), (900, 0.5, 30.1)],
+)
+def test_the_backoff_doubles_up_to_its_cap_and_jitter_is_added(attempt, draw, seconds):
+    assert ExecutionConfig(max_retries=1000).policy.delay(attempt, draw) == pytest.approx(seconds)
+
+
+def test_without_exponential_backoff_every_wait_is_the_same():
+    policy = ExecutionConfig(exponential_backoff=False, retry_jitter_ms=0).policy
+    assert [policy.delay(attempt, 0.9) for attempt in (1, 2, 9)] == [1.0, 1.0, 1.0]
+
+
+def test_max_retries_zero_is_refused_because_nothing_would_ever_be_handled():
+    with pytest.raises(SettingsError, match=r"max_retries is 0 .* 1 means one try"):
+        ExecutionConfig(max_retries=0)
+
+
+def test_one_retry_means_one_try():
+    assert ExecutionConfig(max_retries=1).policy.max_attempts == 1
+
+
+def test_every_problem_is_told_at_once():
+    with pytest.raises(SettingsError) as caught:
+        ExecutionConfig(max_retries=0, retry_backoff_ms=-1, mode="fibers", task_timeout_ms=0, max_in_flight=1.5)
+    assert len(caught.value.problems) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"dlq_topic_suffix": ""}, "back to their own topic"),
+        ({"dlq_topic_suffix": " dlq"}, "characters"),
+        ({"auto_offset_reset": "smallest"}, "earliest, latest or error"),
+        ({"settings": {"enable.auto.commit": True}}, "promises rest on"),
+        ({"group_protocol": "consumer", "session_timeout_ms": 6000}, "session.timeout.ms"),
+        (
+            {"group_protocol": "consumer", "settings": {"partition.assignment.strategy": "range"}},
+            "partition.assignment.strategy",
+        ),
+        ({"dlq_enabled": "maybe"}, "true or false"),
+        ({"bootstrap_servers": ""}, "name a broker"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_its_name(given, complaint):
+    with pytest.raises(SettingsError, match=complaint):
+        KafkaConfig(**given)
+
+
+def test_librdkafkas_own_settings_pass_through():
+    config = KafkaConfig(
+        bootstrap_servers=("a:1", "b:2"),
+        sasl_username="me",
+        sasl_password="hidden",  # noqa: S106
+        settings={"client.id": "x"},
+    )
+    assert config.client_settings() == {
+        "bootstrap.servers": "a:1,b:2", "sasl.username": "me", "sasl.password": "hidden", "client.id": "x",
+    }  # fmt: skip
+    assert "hidden" not in repr(config)
+
+
+def test_configurations_are_read_from_variables():
+    execution, kafka = read_configs({
+        "EXECUTION_MAX_RETRIES": "5", "EXECUTION_EXPONENTIAL_BACKOFF": "false", "EXECUTION_TASK_TIMEOUT_MS": "none",
+        "KAFKA_DLQ_ENABLED": "0", "KAFKA_BOOTSTRAP_SERVERS": "a:1, b:2", "PATH": "/bin",
+    })  # fmt: skip
+    assert (execution.max_retries, execution.exponential_backoff, execution.task_timeout_ms) == (5, False, None)
+    assert (kafka.dlq_enabled, kafka.bootstrap_servers) == (False, ("a:1", "b:2"))
+
+
+def test_what_is_given_wins_over_variables():
+    execution, _ = read_configs({"EXECUTION_MAX_RETRIES": "5"}, execution={"max_retries": 2})
+    assert execution.max_retries == 2
+
+
+def test_problems_of_both_configurations_are_told_at_once():
+    with pytest.raises(SettingsError) as caught:
+        read_configs({"EXECUTION_MAX_RETRIES": "three", "KAFKA_DLQ_ENABLED": "perhaps"})
+    assert [problem.split(" is ")[0] for problem in caught.value.problems] == [
+        "execution.max_retries",
+        "kafka.dlq_enabled",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250])
+def test_what_cannot_be_a_topic_is_said(name):
+    assert topic_problem(name)
+    assert not topic_problem("Orders_1.dlq-x")

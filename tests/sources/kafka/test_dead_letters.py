@@ -1,0 +1,140 @@
+"""No offset is committed past a record that is neither handled nor confirmed in its dead-letter topic."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.servers.kafka import Broker
+from tests.sources.kafka.stage import Stage, running, until
+
+from redrive import Reject
+from redrive.errors import SourceError
+
+
+async def rejects_bad(record):
+    if record.value == b"bad":
+        raise Reject("never")
+
+
+async def test_a_missing_dead_letter_topic_commits_nothing_past_it_and_goes_on_once_it_is_there(stage):
+    stage.create()
+    stage.produce([{"value": value, "key": value + b"%d" % n} for n, value in enumerate([b"ok", b"bad", b"ok", b"ok"])])
+    consumer = stage.consumer(
+        rejects_bad, dlq_create_topics=False, dlq_flush_timeout_ms=300, execution={"max_retries": 2}
+    )
+    async with running(consumer):
+        await until(lambda: consumer.health.status == "red")
+        assert stage.committed() == 1
+        assert consumer.counts.processed == 3
+        [why] = [reason for reason in consumer.health.reasons if "takes no dead letters" in reason]
+        assert stage.topic in why
+        stage.create(topic=stage.dlq)
+        await until(lambda: stage.committed() == 4)
+        await until(lambda: consumer.health.status != "red")
+    [letter] = stage.dead_letters()
+    assert letter.value() == b"bad"
+
+
+async def test_a_consumer_that_stops_with_an_unconfirmed_dead_letter_leaves_it_to_the_next(stage):
+    stage.create()
+    stage.produce([{"value": b"bad"}])
+    first = stage.consumer(
+        rejects_bad, dlq_create_topics=False, dlq_flush_timeout_ms=300, execution={"shutdown_drain_timeout_ms": 100}
+    )
+    async with running(first):
+        await until(lambda: first.counts.failed == 1)
+    assert not stage.committed()
+    async with running(stage.consumer(rejects_bad)):
+        await until(lambda: stage.committed() == 1)
+    assert len(stage.dead_letters()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["freeze", "kill"])
+async def test_a_broker_that_goes_away_during_publishing_loses_no_dead_letter(trouble):
+    with Broker() as broker:
+        stage = Stage(broker.bootstrap, trouble)
+        stage.create()
+        stage.produce([{"value": b"bad", "key": b"%d" % n} for n in range(50)])
+        gate = asyncio.Event()
+
+        async def worker(record):
+            await gate.wait()
+            raise Reject("never")
+
+        async with running(stage.consumer(worker, dlq_flush_timeout_ms=500)) as task:
+            await until(lambda: stage.dlq in stage.admin.list_topics(timeout=5).topics)
+            getattr(broker, trouble)()
+            gate.set()
+            await asyncio.sleep(1.5)
+            await asyncio.to_thread(broker.thaw if trouble == "freeze" else broker.start)
+            assert not task.done()
+            await until(lambda: stage.committed() == 50, 60)
+        ids = [dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters()]
+        assert len(set(ids)) == 50
+
+
+async def test_a_compacted_dead_letter_topic_is_refused_at_the_start(stage):
+    stage.create()
+    stage.create(topic=stage.dlq, cleanup_policy="compact")
+    with pytest.raises(SourceError, match="is compacted"):
+        await stage.consumer(rejects_bad).run()
+
+
+async def test_a_consumer_of_its_own_dead_letters_is_refused(stage):
+    stage.create()
+    stage.create(topic=stage.dlq)
+    with pytest.raises(SourceError, match="would consume the dead letters that it writes"):
+        await asyncio.wait_for(stage.consumer(rejects_bad, topics=[f"^{stage.topic}.*"]).run(), 30)
+
+
+async def test_a_record_of_exactly_the_largest_size_becomes_a_dead_letter_with_its_whole_value(stage):
+    stage.create(max_message_bytes="20000")
+    largest = b"x" * (20_000 - 100)
+    stage.produce([{"value": largest, "headers": [("own", b"y" * 20)]}], **{"message.max.bytes": 20_000})
+
+    async def worker(record):
+        raise Reject("z" * 5000)
+
+    async with running(stage.consumer(worker)):
+        await until(lambda: stage.committed() == 1)
+    [letter] = stage.dead_letters()
+    assert letter.value() == largest
+
+
+async def test_a_dead_letter_too_large_for_its_topic_sheds_headers_before_it_halts(stage):
+    stage.create()
+    stage.create(topic=stage.dlq, max_message_bytes="1500")
+    stage.produce([{"value": b"v" * 600, "headers": [("own", b"y" * 600)]}])
+
+    async def worker(record):
+        raise Reject("short")
+
+    async with running(stage.consumer(worker)):
+        await until(lambda: stage.committed() == 1)
+    [letter] = stage.dead_letters()
+    names = [name for name, _ in letter.headers()]
+    assert letter.value() == b"v" * 600
+    assert names[:6] == ["x-error-reason", "x-retry-attempt", "source-topic", "partition", "offset", "epoch"]
+
+
+async def test_a_thousand_failures_at_once_are_all_dead_lettered_and_committed(stage):
+    stage.create(partitions=2)
+    stage.produce([{"value": b"bad", "key": b"%d" % (n % 50)} for n in range(1000)])
+    async with running(stage.consumer(rejects_bad)):
+        await until(lambda: sum(stage.committed(p) or 0 for p in (0, 1)) == 1000)
+    assert len(stage.dead_letters()) == 1000
+
+
+async def test_headers_of_a_record_that_dies_twice_do_not_grow(stage):
+    stage.create()
+    stage.produce([{"value": b"bad", "headers": [("own", b"1")]}])
+    async with running(stage.consumer(rejects_bad)):
+        await until(lambda: stage.committed() == 1)
+        [first] = stage.dead_letters()
+        stage.produce([{"value": first.value(), "headers": first.headers()}])
+        await until(lambda: stage.committed() == 2)
+    second = stage.dead_letters()[1]
+    assert len(second.headers()) == len(first.headers()) + 1  # its history
+    assert b'"offset":"0"' in dict(second.headers())["x-redrive-history"]

@@ -1,0 +1,72 @@
+"""A dead dependency pauses the consumer instead of draining the topic into the dead-letter topic."""
+
+from __future__ import annotations
+
+from tests.sources.kafka.stage import running, until
+
+from redrive.sources.kafka.flood import FloodGate
+
+
+def test_the_gate_shuts_after_so_many_failures_in_a_row_and_opens_with_a_success():
+    gate = FloodGate(3)
+    assert [gate.holds("timeout") for _ in range(5)] == [False, False, False, True, True]
+    gate.succeeded()
+    assert not gate.is_shut
+    assert not gate.holds("timeout")
+
+
+def test_a_success_in_between_starts_the_count_anew():
+    gate = FloodGate(2)
+    for _ in range(10):
+        assert not gate.holds("retries_exhausted")
+        gate.succeeded()
+
+
+def test_what_fails_by_its_own_word_does_not_count():
+    gate = FloodGate(1)
+    assert not any(gate.holds("terminal") for _ in range(10))
+
+
+def test_a_limit_of_zero_never_shuts():
+    gate = FloodGate(0)
+    assert not any(gate.holds("timeout") for _ in range(10))
+
+
+async def test_when_everything_fails_the_topic_is_not_drained_into_the_dead_letter_topic(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(500)])
+    broken, done = True, set()
+
+    async def worker(record):
+        if broken:
+            raise ConnectionError("the database is away")
+        done.add(record.offset)
+
+    consumer = stage.consumer(worker, dlq_flood_limit=10, dlq_flood_cooldown_ms=100)
+    async with running(consumer):
+        await until(lambda: consumer.health.status == "red")
+        assert "fail in a row" in consumer.health.reasons[0]
+        broken = False
+        await until(lambda: stage.committed() == 500)
+        await until(lambda: consumer.health.status == "green")
+    letters = stage.dead_letters()
+    assert len(letters) == 10
+    assert len(done) == 490
+
+
+async def test_a_consumer_that_stops_in_a_flood_leaves_its_records_to_the_next(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(50)])
+
+    async def fails(record):
+        raise ConnectionError("the database is away")
+
+    async def works(record):
+        pass
+
+    consumer = stage.consumer(fails, dlq_flood_limit=10, dlq_flood_cooldown_ms=60_000)
+    async with running(consumer):
+        await until(lambda: consumer.health.status == "red")
+    async with running(stage.consumer(works)):
+        await until(lambda: stage.committed() == 50)
+    assert len(stage.dead_letters()) == 10

@@ -1,0 +1,83 @@
+"""What a dead letter says of itself."""
+
+from __future__ import annotations
+
+import msgspec
+from tests.sources.kafka.samples import partition, record
+
+from redrive.core.letter import Category, Failure
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.headers import HISTORY_KEPT, PLAIN, dead_letter_headers
+from redrive.sources.kafka.record import CREATE_TIME
+
+BROKEN = Failure(error_type="ValueError", message="no such order", category=Category.TRANSIENT, rule="the default")
+
+
+def headers_of(one, *, failure=BROKEN, attempt=3, group="shipping"):
+    event = CompletionEvent(one, CompletionStatus.FAILURE, attempt, failure, "retries_exhausted")
+    return dead_letter_headers(event, group, failed_at=2000, first_failed_at=1000)
+
+
+def test_the_six_plain_headers_are_exactly_these():
+    one = record(17, of=partition(3, epoch=9))
+    assert headers_of(one)[:6] == [
+        ("x-error-reason", b"ValueError: no such order"),
+        ("x-retry-attempt", b"3"),
+        ("source-topic", b"orders"),
+        ("partition", b"3"),
+        ("offset", b"17"),
+        ("epoch", b"9"),
+    ]
+
+
+def test_the_rest_is_in_our_own_namespace():
+    one = record(17, timestamp=123, timestamp_type=CREATE_TIME, of=partition(3))
+    ours = dict(headers_of(one)[6:])
+    assert ours == {
+        "x-redrive-id": b"orders/3/17@shipping",
+        "x-redrive-disposition": b"retries_exhausted",
+        "x-redrive-exception": b"ValueError",
+        "x-redrive-group": b"shipping",
+        "x-redrive-first-failed-at": b"1000",
+        "x-redrive-failed-at": b"2000",
+        "x-redrive-timestamp": b"123",
+        "x-redrive-timestamp-type": b"create",
+        "x-redrive-schema": b"1",
+    }
+
+
+def test_the_records_own_headers_stay_in_order_duplicates_nulls_and_all():
+    own = [("trace", b"1"), ("trace", b"2"), ("none", None), ("bytes", b"\xff\x00"), ("offset", b"theirs")]
+    found = headers_of(record(headers=own))
+    assert found[:5] == own
+    assert [value for name, value in found if name == "offset"] == [b"theirs", b"0"]
+
+
+def test_headers_never_grow_when_a_replayed_record_dies_again_and_again():
+    own, sizes = [("trace", b"1"), ("partition", b"theirs")], []
+    headers = list(own)
+    for offset in range(30):
+        headers = headers_of(record(offset, headers=headers))
+        sizes.append(len(headers))
+        assert headers[:2] == own
+    assert len(set(sizes[1:])) == 1
+    history = msgspec.json.decode(dict(headers)["x-redrive-history"])
+    assert [line["offset"] for line in history] == [str(offset) for offset in range(28, 28 - HISTORY_KEPT, -1)]
+    assert sum(name in PLAIN for name, _ in headers) == 7
+
+
+def test_the_count_of_replays_survives_the_next_death():
+    first = [*headers_of(record()), ("x-redrive-replays", b"2")]
+    assert dict(headers_of(record(headers=first)))["x-redrive-replays"] == b"2"
+
+
+def test_a_foreign_header_in_our_namespace_does_no_harm():
+    found = headers_of(record(headers=[("x-redrive-schema", b"1"), ("x-redrive-history", b"\xff{")]))
+    assert dict(found)["x-redrive-history"] == b"[{}]"
+
+
+def test_a_long_reason_is_cut_and_says_so():
+    long = msgspec.structs.replace(BROKEN, message="ä" * 5000)
+    reason = dict(headers_of(record(), failure=long))["x-error-reason"]
+    assert len(reason) <= 1024
+    assert reason.decode().endswith("…")

@@ -1,0 +1,145 @@
+"""Partitions come and go: nothing is lost, nothing runs twice at the same time, late results change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.sources.kafka.stage import running, until
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+def total(stage, partitions):
+    return sum(stage.committed(p) or 0 for p in range(partitions))
+
+
+@PROTOCOLS
+async def test_members_that_join_and_leave_lose_nothing_and_share_no_key_at_the_same_time(stage, protocol):
+    stage.create(partitions=4)
+    stage.produce([{"value": b"%d" % n, "key": b"%d" % (n % 20)} for n in range(4000)])
+    at_work: set[bytes] = set()
+    seen: list[int] = []
+    collisions = []
+
+    async def worker(record):
+        if record.key in at_work:
+            collisions.append(record.key)
+        at_work.add(record.key)
+        await asyncio.sleep(0.001)
+        at_work.discard(record.key)
+        seen.append(int(record.value))
+
+    def member():
+        return stage.consumer(worker, group_protocol=protocol, queue_max_messages=200, poll_batch_size=50)
+
+    async with running(member()) as first:
+        await until(lambda: len(seen) > 300)
+        for _ in range(2):
+            second = member()
+            async with running(second):
+                await until(lambda second=second: second.assigned > 0)
+                enough = len(seen) + 300
+                await until(lambda enough=enough: len(seen) > min(enough, 3900))
+        await until(lambda: total(stage, 4) == 4000, 60)
+        assert not first.done()
+    assert set(seen) == set(range(4000))
+    assert not collisions
+
+
+@PROTOCOLS
+async def test_a_revoked_partition_commits_what_it_drained(stage, protocol):
+    stage.create(partitions=2)
+    stage.produce([{"value": b"x", "key": b"%d" % n, "partition": n % 2} for n in range(100)])
+    gate, began, finished = asyncio.Event(), [], []
+
+    async def worker(record):
+        began.append((record.partition, record.offset))
+        await gate.wait()
+        finished.append((record.partition, record.offset))
+
+    first = stage.consumer(worker, group_protocol=protocol)
+    async with running(first):
+        await until(lambda: len(began) == 100)
+        second = stage.consumer(worker, group_protocol=protocol)
+        async with running(second):
+            asyncio.get_running_loop().call_later(0.5, gate.set)  # in the middle of the drain
+            await until(lambda: second.assigned == 1)
+            await until(lambda: total(stage, 2) == 100)
+    assert len(finished) == len(set(finished)) == 100
+
+
+async def test_a_result_that_comes_after_its_partition_has_gone_changes_nothing(stage):
+    stage.create(partitions=2)
+    stage.produce([{"value": b"x", "key": b"%d" % n, "partition": n % 2} for n in range(10)])
+    gate, runs = asyncio.Event(), []
+
+    async def slow(record):
+        runs.append((record.partition, record.offset))
+        await gate.wait()
+
+    async def quick(record):
+        runs.append((record.partition, record.offset))
+
+    first = stage.consumer(slow, execution={"max_revoke_grace_ms": 100})
+    async with running(first):
+        await until(lambda: len(runs) == 10)
+        second = stage.consumer(quick)
+        async with running(second):
+            await until(lambda: second.assigned == 1 and len(runs) == 15)
+            gate.set()
+            await until(lambda: total(stage, 2) == 10)
+            await until(lambda: first.counts.late == 5)
+
+
+async def test_partitions_that_are_lost_commit_nothing(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(10)])
+    release, began = asyncio.Event(), []
+
+    async def worker(record):
+        began.append(record.offset)
+        await release.wait()
+
+    consumer = stage.consumer(worker)
+    async with running(consumer):
+        await until(lambda: len(began) == 10)
+        poller = consumer._poller
+        places = [partition.assignment for partition in poller._partitions.values()]
+        poller._lost(None, [type("Place", (), {"topic": a.topic, "partition": a.partition}) for a in places])
+        release.set()
+        await until(lambda: poller.counts.late == 10)
+    assert not stage.committed()
+
+
+async def test_a_static_member_that_restarts_keeps_its_partitions(stage):
+    stage.create(partitions=2)
+    seen = []
+
+    async def worker(record):
+        seen.append(record.value)
+
+    for round_ in (b"1", b"2"):
+        stage.produce([{"value": round_, "partition": n % 2} for n in range(10)])
+        async with running(stage.consumer(worker, group_instance_id="one")):
+            await until(lambda round_=round_: seen.count(round_) == 10)
+    assert total(stage, 2) == 20
+
+
+async def test_partitions_that_are_added_while_running_are_consumed(stage):
+    from confluent_kafka.admin import NewPartitions  # noqa: PLC0415
+
+    stage.create()
+    seen = []
+
+    async def worker(record):
+        seen.append(record.partition)
+
+    async with running(stage.consumer(worker, settings={"topic.metadata.refresh.interval.ms": 300})) as task:
+        stage.produce([{"value": b"x"}])
+        await until(lambda: seen == [0])
+        stage.admin.create_partitions([NewPartitions(stage.topic, 2)])[stage.topic].result(30)
+        await until(lambda: len(stage.admin.list_topics(stage.topic, timeout=5).topics[stage.topic].partitions) == 2)
+        stage.produce([{"value": b"x", "partition": 1}])
+        await until(lambda: seen == [0, 1])
+        assert not task.done()

@@ -1,0 +1,116 @@
+"""Dead letters at the desk: looked at, counted, replayed once, parked when they come back too often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.sources.kafka.stage import running, until
+from typer.testing import CliRunner
+
+from redrive import Reject
+from redrive.cli.root import app
+from redrive.errors import SourceError
+from redrive.sources.kafka.choice import Choice
+from redrive.sources.kafka.replay import browse, replay
+
+KINDS = [ValueError, KeyError, Reject]
+
+
+@pytest.fixture
+async def dead(stage):
+    """Thirty dead letters of three kinds, in two partitions."""
+    stage.create(partitions=2)
+    stage.produce(
+        [{"value": b"%d" % n, "key": b"k%d" % n, "partition": n % 2, "headers": [("own", b"h")]} for n in range(30)]
+    )
+
+    async def worker(record):
+        raise KINDS[int(record.value) % 3]("no")
+
+    async with running(stage.consumer(worker)):
+        await until(lambda: sum(stage.committed(p) or 0 for p in (0, 1)) == 30)
+    return stage
+
+
+async def test_dead_letters_are_read_with_what_they_say_of_themselves(dead):
+    letters = list(browse(dead.kafka(), dead.dlq, Choice()))
+    assert {int(letter.value) for letter in letters} == set(range(30))
+    assert {letter.home for letter in letters} == {dead.topic}
+    assert {letter.disposition for letter in letters} == {"retries_exhausted", "terminal"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "count"),
+    [
+        (Choice(), 30),
+        (Choice(exception="ValueError"), 10),
+        (Choice(disposition="terminal"), 10),
+        (Choice(key="k7"), 1),
+        (Choice(partition=1), 15),
+        (Choice(partition=0, first=2, last=4), 3),
+        (Choice(header=("own", "h")), 30),
+        (Choice(since=1 << 60), 0),
+    ],
+)
+async def test_a_choice_picks_by_what_is_asked(dead, choice, count):
+    assert len(list(browse(dead.kafka(), dead.dlq, choice))) == count
+
+
+async def test_a_dry_run_counts_and_sends_nothing(dead):
+    receipt = replay(dead.kafka(), dead.dlq, Choice(exception="KeyError"), dry_run=True)
+    assert (receipt.seen, receipt.replayed, receipt.left) == (30, 10, 20)
+    assert receipt.by_exception == {"KeyError": 10}
+    assert len(dead.read()) == 30
+
+
+async def test_replayed_letters_go_home_with_their_own_headers_and_once(dead):
+    assert replay(dead.kafka(), dead.dlq, Choice(exception="KeyError")).replayed == 10
+    again = replay(dead.kafka(), dead.dlq, Choice(exception="KeyError"))
+    assert (again.seen, again.replayed) == (0, 0)
+    home = dead.read()
+    assert len(home) == 40
+    [copy, *_] = [message for message in home if dict(message.headers()).get("x-redrive-replays")]
+    names = [name for name, _ in copy.headers()]
+    assert names == ["own", "x-redrive-history", "x-redrive-replays"]
+
+
+async def test_what_comes_back_too_often_is_parked(dead):
+    async def worker(record):
+        raise Reject("still")
+
+    for round_ in range(3):
+        receipt = await asyncio.to_thread(replay, dead.kafka(), dead.dlq, Choice(key="k3"), max_replays=2)
+        assert (receipt.replayed, receipt.parked) == ((1, 0) if round_ < 2 else (0, 1))
+        if round_ < 2:
+            async with running(dead.consumer(worker)):
+                await until(lambda round_=round_: len(dead.dead_letters()) == 31 + round_)
+    last = [letter for letter in dead.dead_letters() if letter.key() == b"k3"][-1]
+    history = msgspec.json.decode(dict(last.headers())["x-redrive-history"])
+    assert [line["disposition"] for line in history] == ["terminal", "retries_exhausted"]
+
+
+async def test_a_letter_from_elsewhere_is_not_sent_where_it_may_not_go(dead):
+    dead.produce(
+        [{"value": b"x", "headers": [("source-topic", b"payments"), ("x-redrive-schema", b"1")]}], topic=dead.dlq
+    )
+    with pytest.raises(SourceError, match="may not write to"):
+        replay(dead.kafka(), dead.dlq, Choice())
+
+
+async def test_the_command_line_lists_counts_shows_and_replays(dead):
+    def run(*words):
+        result = CliRunner().invoke(app, ["kafka", *words, "--servers", dead.bootstrap])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert len(msgspec.json.decode(run("dlq", "ls", dead.dlq, "--exception", "ValueError", "--json"))) == 10
+    stats = msgspec.json.decode(run("dlq", "stats", dead.dlq, "--json"))
+    assert {line["count"] for line in stats} == {10}
+    shown = msgspec.json.decode(run("dlq", "peek", dead.dlq, "3", "--partition", "1"))
+    assert shown["place"] == f"{dead.dlq}[1]@3"
+    assert shown["key"] == f"k{shown['value']}"
+    assert "10 would be replayed" in run("replay", dead.dlq, "--disposition", "terminal", "--dry-run")
+    assert "10 replayed" in run("replay", dead.dlq, "--disposition", "terminal")
+    assert len(dead.read()) == 40

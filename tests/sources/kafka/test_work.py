@@ -1,0 +1,82 @@
+"""Records through lanes and an engine: order per key, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.sources.kafka.samples import partition, record
+
+from redrive.sources.kafka import AsyncExecutionEngine, ExecutionConfig, WorkManager
+
+QUICK = ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0)
+
+
+class Desk:
+    """Collects completions and says when there are enough."""
+
+    def __init__(self, worker, ordering, config=QUICK):
+        self.events = []
+        self._enough = asyncio.Event()
+        self._wanted = 0
+        self.work = WorkManager(AsyncExecutionEngine(worker, config), ordering, self._deliver)
+
+    async def run(self, records):
+        self._wanted = len(records)
+        self.work.take(records)
+        await asyncio.wait_for(self._enough.wait(), 20)
+        return self.events
+
+    def _deliver(self, events):
+        self.events += events
+        if len(self.events) >= self._wanted:
+            self._enough.set()
+
+
+@pytest.mark.parametrize("ordering", ["key_hash", "partition", "unordered"])
+async def test_every_record_completes_once_in_every_ordering(ordering):
+    async def worker(item):
+        if item.offset % 7 == 0 and item.attempt < 3:
+            raise RuntimeError("later")
+        if item.offset % 3 == 0:
+            await asyncio.sleep(0)
+
+    owner = partition()
+    records = [record(n, b"%d" % (n % 5), of=owner) for n in range(500)]
+    events = await Desk(worker, ordering).run(records)
+    assert sorted(event.offset for event in events) == list(range(500))
+
+
+@pytest.mark.parametrize("ordering", ["key_hash", "partition"])
+async def test_order_holds_while_a_record_is_retried(ordering):
+    finished: dict[bytes, list[int]] = {}
+
+    async def worker(item):
+        await asyncio.sleep(0)
+        if item.offset % 4 == 0 and item.attempt < 3:
+            raise RuntimeError("later")
+        finished.setdefault(item.key if ordering == "key_hash" else b"", []).append(item.offset)
+
+    owner = partition()
+    await Desk(worker, ordering).run([record(n, b"%d" % (n % 3), of=owner) for n in range(120)])
+    assert all(offsets == sorted(offsets) for offsets in finished.values())
+
+
+async def test_a_key_that_waits_for_its_retry_holds_back_no_other_key():
+    async def worker(item):
+        if item.key == b"bad" and item.attempt == 1:
+            raise RuntimeError("later")
+
+    owner = partition()
+    records = [record(n, b"bad" if n == 0 else b"%d" % n, of=owner) for n in range(30)]
+    events = await Desk(worker, "key_hash", ExecutionConfig(retry_backoff_ms=100, max_in_flight=1)).run(records)
+    assert events[-1].offset == 0
+
+
+async def test_a_long_line_of_one_key_does_not_grow_the_stack():
+    async def worker(_record):
+        pass
+
+    owner = partition()
+    events = await Desk(worker, "key_hash").run([record(n, of=owner) for n in range(20_000)])
+    assert [event.offset for event in events] == list(range(20_000))
