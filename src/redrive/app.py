@@ -369,7 +369,8 @@ def _uuid(given: str) -> str:
         return str(UUID(given))
     except (ValueError, AttributeError, TypeError):
         raise PayloadError(
-            f"cannot use {given!r} as a letter's id: it must be a UUID; give a name of your own as idempotency_key"
+            f"cannot use {str(given)[:40]!r} as a letter's id: it must be a UUID; "
+            "give a name of your own as idempotency_key"
         ) from None
 
 

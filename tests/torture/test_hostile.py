@@ -193,6 +193,9 @@ async def test_a_hostile_error_is_written_down_and_shown(app: Redrive, name: str
     await through_every_verb(app, letter)
 
 
+HOSTILE_NAMES = ["\0", ESCAPES, "x" * 100_000, "' OR 1=1; --", "%", "*"]
+
+
 async def test_a_payload_that_cannot_be_written_is_refused_clearly(app: Redrive):
     deep: list[object] = []
     for _ in range(DEEP):
@@ -204,8 +207,16 @@ async def test_a_payload_that_cannot_be_written_is_refused_clearly(app: Redrive)
             await app.enqueue("bytes", payload)
 
 
-@pytest.mark.parametrize("field", ["kind", "queue", "key", "idempotency_key", "tenant", "origin", "id"])
-@pytest.mark.parametrize("value", ["\0", ESCAPES, "x" * 100_000, "' OR 1=1; --", "%", "*"])
+@pytest.mark.parametrize("value", HOSTILE_NAMES)
+async def test_an_id_is_a_uuid_or_refused_in_few_words(app: Redrive, value: str):
+    with pytest.raises(PayloadError, match="it must be a UUID") as caught:
+        await app.enqueue("plain", b"x", id=value)
+    assert len(str(caught.value)) < 300
+    assert (await app.desk.ls()).letters == []
+
+
+@pytest.mark.parametrize("field", ["kind", "queue", "key", "idempotency_key", "tenant", "origin"])
+@pytest.mark.parametrize("value", HOSTILE_NAMES)
 async def test_hostile_names_are_kept_and_found(app: Redrive, field: str, value: str):
     kind = value if field == "kind" else "plain"
     named = {} if field == "kind" else {field: value}
