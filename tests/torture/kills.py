@@ -154,7 +154,8 @@ def _unfinished(folder: Path) -> int:
 
 def named_points() -> list[str]:
     """Return every failpoint in the source that a SQLite worker passes."""
-    sources = (ROOT / "src" / "redrive").rglob("*.py")
+    rooms = (ROOT / "src" / "redrive" / "engine", ROOT / "src" / "redrive" / "stores" / "sqlite")
+    sources = [path for room in rooms for path in room.rglob("*.py")]
     return sorted({name for path in sources for name in re.findall(r'\bhit\("([^"]+)"\)', path.read_text())})
 
 
