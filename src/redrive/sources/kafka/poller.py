@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from redrive.errors import SourceError
 from redrive.failpoints import hit
+from redrive.sources.kafka.client import consumer_settings, is_cooperative
 from redrive.sources.kafka.commits import Commits
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate
@@ -92,7 +93,9 @@ class BrokerPoller:
         self._looked = 0.0
         self._dead_letter_topics = DeadLetterTopics(kafka) if kafka.dlq_enabled else None
         self._publisher = self._make_publisher()
-        self._consumer = Consumer(self._consumer_settings())
+        settings = consumer_settings(kafka, group)
+        self._is_cooperative = is_cooperative(settings)
+        self._consumer = Consumer({**settings, "on_commit": self._commits.answered})
 
     # ------------------------------------------------------------------ life
 
@@ -396,34 +399,6 @@ class BrokerPoller:
             partition.halted = ""
             _log.warning("%s goes on: its dead letters are taken again", partition.name)
             self._look(self._clock.monotonic())
-
-    # ------------------------------------------------------------------ settings
-
-    @property
-    def _is_cooperative(self) -> bool:
-        strategy = self._consumer_settings().get("partition.assignment.strategy", "cooperative-sticky")
-        return "cooperative" in str(strategy)
-
-    def _consumer_settings(self) -> dict[str, Any]:
-        config, classic = self._kafka, self._kafka.group_protocol == "classic"
-        ours: dict[str, Any] = {
-            "auto.offset.reset": config.auto_offset_reset,
-            "queued.max.messages.kbytes": max(1024, config.message_cache_max_bytes // 4096),
-            **({"partition.assignment.strategy": "cooperative-sticky"} if classic else {}),
-            **({"session.timeout.ms": config.session_timeout_ms} if config.session_timeout_ms else {}),
-            **({"group.instance.id": config.group_instance_id} if config.group_instance_id else {}),
-        }
-        return {
-            **ours,
-            **config.client_settings(),
-            **config.consumer_settings,
-            "group.id": self._group,
-            "group.protocol": config.group_protocol,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "on_commit": self._commits.answered,
-        }
 
     def _make_publisher(self) -> DeadLetterPublisher | None:
         if self._dead_letter_topics is None:

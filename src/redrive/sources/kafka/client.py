@@ -1,0 +1,43 @@
+"""
+What librdkafka's consumer is told.
+
+Owns the way from our configuration to its settings: ours as defaults, the user's over them,
+and above all those that the consumer's promises rest on. Knows no client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redrive.sources.kafka.config import KafkaConfig
+
+_PREFETCH_PART = 4  # of the bytes that may be held, a quarter may wait in the client
+_KIB = 1024
+
+
+def consumer_settings(config: KafkaConfig, group: str) -> dict[str, Any]:
+    """Return the settings of a consumer of *group*."""
+    classic = config.group_protocol == "classic"
+    ours: dict[str, Any] = {
+        "auto.offset.reset": config.auto_offset_reset,
+        "queued.max.messages.kbytes": max(_KIB, config.message_cache_max_bytes // _KIB // _PREFETCH_PART),
+        **({"partition.assignment.strategy": "cooperative-sticky"} if classic else {}),
+        **({"session.timeout.ms": config.session_timeout_ms} if config.session_timeout_ms else {}),
+        **({"group.instance.id": config.group_instance_id} if config.group_instance_id else {}),
+    }
+    return {
+        **ours,
+        **config.client_settings(),
+        **config.consumer_settings,
+        "group.id": group,
+        "group.protocol": config.group_protocol,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+    }
+
+
+def is_cooperative(settings: dict[str, Any]) -> bool:
+    """Whether partitions come and go one by one; with the consumer protocol they always do."""
+    return "cooperative" in str(settings.get("partition.assignment.strategy", "cooperative"))
