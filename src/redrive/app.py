@@ -33,7 +33,7 @@ from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
 from redrive.stores.contract import QueueSpec
 from redrive.sync import Sync
-from redrive.wiring import build_worker, open_store
+from redrive.wiring import build_worker, open_reporter, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler, Options
     from redrive.engine.worker import Worker
+    from redrive.signals.sentry import SentryReporter
     from redrive.stores.contract import Receipt, Store
     from redrive.wiring import Parts
 
@@ -74,6 +75,7 @@ class Redrive:
         self._opening = threading.Lock()
         self._opened_by = 0  # the process: what was opened before a fork is not for the child
         self._running: tuple[asyncio.AbstractEventLoop, Worker] | None = None
+        self._reporter: SentryReporter | None = None
         self._sync = Sync(self)
 
     # ------------------------------------------------------------------ declaring
@@ -283,12 +285,23 @@ class Redrive:
         if self._queues:
             await self.store.declare(tuple(self._queues.values()))
         self.hub.listen(log_facts, routine=logs_routine())
+        self._report()
         self._opened_by = os.getpid()
+
+    def _report(self) -> None:
+        """Tell Sentry of dead letters, if that is set; a fork has a reporter of its own."""
+        if self._reporter is not None:
+            self.hub.unlisten(self._reporter)
+        self._reporter = open_reporter(self.settings)
+        if self._reporter is not None:
+            self.hub.listen(self._reporter, routine=False)
 
     async def close(self) -> None:
         """Close the store; what was accepted stays."""
         self._opened_by = 0
         await self.store.close()
+        if self._reporter is not None:
+            await asyncio.to_thread(self._reporter.close)
 
     @contextlib.contextmanager
     def using(self, store: Store, clock: Clock) -> Iterator[None]:

@@ -102,6 +102,11 @@ class Settings(BaseSettings):
     metrics_host: str = Field(
         "127.0.0.1", description="The address that metrics are served on.", examples=["127.0.0.1"]
     )
+    sentry_dsn: str | None = Field(
+        None,
+        description="Report dead letters to this Sentry project; `sdk`: to that of the app's own `sentry_sdk.init()`.",
+        examples=["https://key@sentry.example/1"],
+    )
 
     @field_validator("url")
     @classmethod

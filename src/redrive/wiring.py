@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from redrive.engine.execution import Engine
     from redrive.engine.handler import Handler
     from redrive.settings import Settings
+    from redrive.signals.sentry import SentryReporter
     from redrive.stores.contract import Store
 
 
@@ -85,6 +86,15 @@ def _is_yes(name: str, value: str) -> bool:
     if value.lower() not in ("yes", "no"):
         raise SettingsError([f"cannot read {name}={value!r} in the store's URL; it is yes or no"])
     return value.lower() == "yes"
+
+
+def open_reporter(settings: Settings) -> SentryReporter | None:
+    """Return who tells Sentry of dead letters, or None; raise SettingsError if that cannot be."""
+    if settings.sentry_dsn is None:
+        return None
+    from redrive.signals.sentry import report_to
+
+    return report_to(settings.sentry_dsn, release=settings.release)
 
 
 class Parts(NamedTuple):

@@ -64,8 +64,10 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     fingerprint: str
     why: str
-    handler: str = ""
+    handler: str = ""  # that failed
+    target: str = ""  # whom it is addressed to, if it says so
     origin: str = ""
+    last_error: str = ""  # sanitised, and cut
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Claim
 
 Settlement = tuple["Claim", "Move"]
+ERROR_SHOWN = 1_000  # characters of an error's text in a fact; the store keeps more
 
 
 def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool], *, routine: bool = True) -> Iterator[Fact]:
@@ -58,5 +59,6 @@ def _fact(claim: Claim, move: Move) -> Fact:
         "fingerprint": failure.fingerprint, "why": move.why,
     }  # fmt: skip
     if move.to is Status.FAILED:
-        return Died(**told, handler=letter.handler or "", origin=letter.origin or "")
+        target, text = letter.handler or "", failure.message[:ERROR_SHOWN]
+        return Died(**told, handler=target, target=target, origin=letter.origin or "", last_error=text)
     return Retried(**told, delay=move.delay)
