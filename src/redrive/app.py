@@ -21,7 +21,7 @@ import msgspec
 
 from redrive.core.breaker import BreakerRules
 from redrive.core.facts import Enqueued
-from redrive.core.letter import BYTES, JSON, Draft, Priority, micros
+from redrive.core.letter import BYTES, JSON, Draft, Letter, Priority, micros
 from redrive.core.policy import RetryPolicy
 from redrive.desk.face import Desk
 from redrive.engine.clock import SystemClock, new_id
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redrive.core.facts import Fact
+    from redrive.core.sending import Sender
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler, Options
     from redrive.engine.worker import Worker
@@ -101,6 +102,19 @@ class Redrive:
         if handler.breaker is not None:
             self._breakers.setdefault(handler.breaker, BreakerRules())
         return handler
+
+    def send_home(self, scheme: str, sender: Sender, **options: Unpack[Options]) -> Handler:
+        """
+        Register *sender* for letters whose origin begins with *scheme*, such as the dead letters collected from Kafka.
+
+        A replay of such a letter is handed to it, and delivered once the other side has confirmed it.
+        """
+
+        async def publish(letter: Letter) -> None:
+            await sender.publish(letter)
+
+        options.setdefault("queue", scheme)
+        return self.add_handler(scheme, publish, **options)
 
     def queue(
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from redrive.cli.collect import collect
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
 from redrive.errors import HandlerError, SourceError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Consume topics; look at and replay dead letters in Kafka.")
 dlq = typer.Typer(no_args_is_help=True, help="Look at a dead-letter topic.")
 app.add_typer(dlq, name="dlq")
+app.command()(collect)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic, such as orders.dlq.")]
 Servers = Annotated[str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")]

@@ -14,18 +14,22 @@ from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.record import Record
 
 if TYPE_CHECKING:
+    from redrive.sources.kafka.collector import Collector
     from redrive.sources.kafka.consumer import ParallelConsumer
     from redrive.sources.kafka.engines import AsyncExecutionEngine, ProcessExecutionEngine
     from redrive.sources.kafka.poller import BrokerPoller
+    from redrive.sources.kafka.sender import KafkaSender
     from redrive.sources.kafka.work import WorkManager
 
 __all__ = [
     "AsyncExecutionEngine",
     "BrokerPoller",
+    "Collector",
     "CompletionEvent",
     "CompletionStatus",
     "ExecutionConfig",
     "KafkaConfig",
+    "KafkaSender",
     "ParallelConsumer",
     "ProcessExecutionEngine",
     "Record",
@@ -35,6 +39,8 @@ __all__ = [
 _LATER = {
     "AsyncExecutionEngine": "engines",
     "BrokerPoller": "poller",
+    "Collector": "collector",
+    "KafkaSender": "sender",
     "ParallelConsumer": "consumer",
     "ProcessExecutionEngine": "engines",
     "WorkManager": "work",

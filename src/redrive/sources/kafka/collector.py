@@ -1,0 +1,184 @@
+"""
+Dead-letter topics into the store.
+
+Owns the way of a dead letter from its topic, whoever wrote it, to a failed letter: read, put,
+and only then committed under the collector's own group. A record that is read again is the same
+letter, because its topic's id, partition and offset are its idempotency key. While the store is
+away nothing is committed and nothing is lost. Decides nothing about the letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import logging
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from redrive.engine.clock import SystemClock, new_id
+from redrive.errors import SourceError, StoreUnavailable
+from redrive.failpoints import hit
+from redrive.sources.kafka.dialects import read_account
+from redrive.sources.kafka.letters import KIND, Found, draft_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.engine.clock import Clock
+    from redrive.sources.kafka.config import KafkaConfig
+    from redrive.stores.contract import Store
+
+_log = logging.getLogger("redrive.kafka")
+_BATCH = 500
+_REQUEST = 15.0  # seconds
+_GLANCE = 0.2  # seconds that one poll may wait
+_AWAY = 1.0  # seconds between two tries of a store that is away
+_NEW_TOPICS_MS = 10_000  # how often to look for topics that a pattern matches
+_FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+
+class Collector:
+    """
+    Puts the dead letters of *topics* (names or globs such as `*.dlq`) into *store* as failed letters.
+
+    They are of the kind `kafka` in *queue*, with the origin `kafka:topic/partition@offset` that
+    they name. Several collectors of one *group* share the topics.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topics: Sequence[str],
+        store: Store,
+        *,
+        group: str = "redrive-collect",
+        queue: str = KIND,
+        clock: Clock | None = None,
+    ) -> None:
+        self._config, self._topics, self._store = config, [_pattern(topic) for topic in topics], store
+        self._group, self._queue, self._clock = group, queue, clock or SystemClock()
+        self._admin = AdminClient(config.client_settings())
+        self._ids: dict[str, str] = {}  # of topics
+        self._ended: set[tuple[str, int]] = set()  # partitions that were read up to their end
+        self._stopping = False
+        self.collected = 0  # letters that are new
+        self.known = 0  # … and those that were kept before
+
+    def stop(self) -> None:
+        """Let `run` end once the batch in hand is stored and committed."""
+        self._stopping = True
+
+    async def run(self, *, until_end: bool = False) -> None:
+        """Collect until stopped or, with *until_end*, until every topic is read; raise SourceError if that fails."""
+        consumer = self._connect()
+        consumer.subscribe(self._topics, on_revoke=self._revoked, on_lost=self._revoked)
+        try:
+            while not self._stopping and not (until_end and self._is_at_end(consumer)):
+                messages = await asyncio.to_thread(consumer.consume, _BATCH, _GLANCE)
+                batch = [message for message in messages if self._is_record(message)]
+                if batch:
+                    await self._keep(consumer, batch)
+        finally:
+            await asyncio.to_thread(consumer.close)
+
+    # ------------------------------------------------------------------ one batch
+
+    async def _keep(self, consumer: Consumer, batch: list[Any]) -> None:
+        drafts = [await self._draft(message) for message in batch]
+        while True:
+            try:
+                receipts = await self._store.put(drafts)
+                break
+            except StoreUnavailable as error:
+                _log.warning("%d dead letters wait, the store is away: %s", len(drafts), error)
+                await self._stay(consumer)
+                if self._stopping:
+                    return
+        hit("kafka.after_collect")
+        new = sum(not receipt.duplicate for receipt in receipts)
+        self.collected, self.known = self.collected + new, self.known + len(receipts) - new
+        await asyncio.to_thread(self._commit, consumer, batch)
+
+    async def _draft(self, message: Any) -> Any:
+        topic = message.topic()
+        if topic not in self._ids:
+            self._ids[topic] = await asyncio.to_thread(self._topic_id, topic)
+        found = Found(
+            topic=topic,
+            topic_id=self._ids[topic],
+            partition=message.partition(),
+            offset=message.offset(),
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(message.headers() or ()),
+        )
+        home = topic.removesuffix(self._config.dlq_topic_suffix)
+        return draft_of(found, read_account(found.headers, home=home), new_id(), queue=self._queue)
+
+    async def _stay(self, consumer: Consumer) -> None:
+        """Wait for the store without leaving the group: polling goes on, reading does not."""
+        assigned = await asyncio.to_thread(consumer.assignment)
+        consumer.pause(assigned)
+        await asyncio.to_thread(consumer.poll, 0)
+        await self._clock.sleep(_AWAY)
+        consumer.resume(await asyncio.to_thread(consumer.assignment))
+
+    def _commit(self, consumer: Consumer, batch: list[Any]) -> None:
+        after = {(message.topic(), message.partition()): message.offset() + 1 for message in batch}
+        places = [TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:  # they are stored; whoever reads them again finds that out
+            _log.warning("what was collected could not be committed: %s", error.args[0].str())
+
+    # ------------------------------------------------------------------ the client
+
+    def _connect(self) -> Consumer:
+        return Consumer({
+            "topic.metadata.refresh.interval.ms": _NEW_TOPICS_MS,
+            **self._config.client_settings(),
+            **self._config.consumer_settings,
+            "group.id": self._group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+        })  # fmt: skip
+
+    def _is_record(self, message: Any) -> bool:
+        error = message.error()
+        place = message.topic(), message.partition()
+        if error is None:
+            self._ended.discard(place)
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name for it
+            self._ended.add(place)
+        elif error.fatal() or error.code() in _FATAL:
+            raise SourceError(f"cannot collect {message.topic() or self._topics!r}: {error.str()}")
+        else:
+            _log.warning("the collector's consumer says: %s", error.str())
+        return False
+
+    def _is_at_end(self, consumer: Consumer) -> bool:
+        assigned = {(place.topic, place.partition) for place in consumer.assignment()}
+        return bool(assigned) and assigned <= self._ended
+
+    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._ended -= {(place.topic, place.partition) for place in places}
+
+    def _topic_id(self, topic: str) -> str:
+        """Return the id that Kafka gave the topic: a topic that is deleted and made anew has another one."""
+        try:
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST)
+            return str(asked[topic].result(_REQUEST).topic_id)
+        except KafkaException as error:
+            raise SourceError(f"cannot collect {topic!r}: {error.args[0].str()}") from None
+
+
+def _pattern(topic: str) -> str:
+    """Return a glob as the client's pattern; a plain name, and a pattern, as they are."""
+    if topic.startswith("^") or not set(topic) & set("*?["):
+        return topic
+    return "^" + fnmatch.translate(topic).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z") + "$"

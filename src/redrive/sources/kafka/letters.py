@@ -1,0 +1,134 @@
+"""
+Kafka records as letters, and letters as Kafka records.
+
+Owns both directions: a dead letter of a topic becomes a failed letter with its origin, and a
+letter becomes a message to be produced. Bytes in are bytes out: what a letter cannot hold (a key
+that is no text, a value or a header that is null) is kept in its metadata. Knows no Kafka client.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from redrive.core.classify import KAFKA, classify_text
+from redrive.core.letter import BYTES, JSON, Draft
+from redrive.sources.kafka.dialects import OURS, Account
+from redrive.sources.kafka.headers import NAMESPACE, replayed
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+    from redrive.sources.kafka.headers import Header
+
+KIND = "kafka"  # of letters that go back to a Kafka topic; also the scheme of their origin
+LETTER_ID = f"{NAMESPACE}letter"
+_UNKNOWN = "UnknownFailure"
+_PART = "kafka"  # where a letter's metadata speaks of its record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A record of a dead-letter topic, as it stands there."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What is to be produced."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIND) -> Draft:
+    """Return the failed letter that *found* becomes; the same record twice has the same idempotency key."""
+    value, headers = found.value or b"", _home_headers(found, account)
+    return Draft(
+        id=letter_id,
+        queue=queue,
+        kind=KIND,
+        payload=value,
+        content_type=_content_type(value),
+        key=None if found.key is None else _shown(found.key),
+        idempotency_key=f"{found.topic_id}/{found.partition}/{found.offset}",
+        origin=account.origin,
+        headers=tuple((name, content or b"") for name, content in headers),
+        metadata=_metadata(found, account, headers),
+        failure=classify_text(account.error_type or _UNKNOWN, _reason(account), rules=KAFKA),
+    )
+
+
+def message_of(letter: Letter) -> Message:
+    """Return *letter* as a message; a value that was null stays null unless somebody edited it."""
+    kept = letter.metadata.get(_PART)
+    kept = kept if isinstance(kept, dict) else {}
+    nulls = set(kept.get("null_headers") or ())
+    headers: list[Header] = [(n, None if at in nulls else v) for at, (n, v) in enumerate(letter.headers)]
+    return Message(
+        key=_key(letter, kept),
+        value=None if kept.get("null") and not letter.payload else letter.payload,
+        headers=[*headers, (LETTER_ID, letter.id.encode())],
+    )
+
+
+def home_of(origin: str | None) -> str:
+    """Return the topic that an origin names, or nothing."""
+    scheme, _, place = (origin or "").partition(":")
+    return place.partition("/")[0] if scheme == KIND else ""
+
+
+def _home_headers(found: Found, account: Account) -> list[Header]:
+    """Return the headers it goes home with: its own and, of ours, its history and how often it was sent back."""
+    return replayed(found.headers if account.dialect == OURS.name else account.own)
+
+
+def _metadata(found: Found, account: Account, headers: list[Header]) -> dict[str, Any]:
+    kept: dict[str, Any] = {
+        "dead_letter": f"{found.topic}/{found.partition}@{found.offset}",
+        "dialect": account.dialect,
+        "group": account.group,
+        "attempt": account.attempt,
+        "disposition": account.disposition,
+        "timestamp": account.timestamp,
+        "null": found.value is None,
+        "null_headers": [at for at, (_, content) in enumerate(headers) if content is None],
+    }
+    if found.key is not None and _shown(found.key).encode() != found.key:
+        kept["key"] = b64encode(found.key).decode()
+    return {_PART: {name: value for name, value in kept.items() if value not in (None, "", [], False)}}
+
+
+def _key(letter: Letter, kept: dict[str, Any]) -> bytes | None:
+    if "key" in kept:
+        return b64decode(kept["key"])
+    return None if letter.key is None else letter.key.encode()
+
+
+def _shown(key: bytes) -> str:
+    """Return *key* as text that every store takes."""
+    return key.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+
+
+def _reason(account: Account) -> str:
+    """Return the message without the type that our own consumer writes in front of it."""
+    said = account.message.removeprefix(f"{account.error_type}: ") if account.error_type else account.message
+    return said or account.disposition or "its headers do not say why"
+
+
+def _content_type(value: bytes) -> str:
+    try:
+        msgspec.json.decode(value)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return BYTES
+    return JSON

@@ -1,0 +1,207 @@
+"""Dead-letter topics of any producer in the store: kept once, worked on like any letter, sent home on replay."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.sources.kafka.stage import until
+from typer.testing import CliRunner
+
+from redrive import Redrive, Status
+from redrive.cli.root import app as command_line
+from redrive.core.query import parse
+from redrive.errors import StoreUnavailable
+from redrive.sources.kafka import Collector, KafkaSender
+from redrive.sources.kafka.headers import NAMESPACE
+from redrive.stores.memory import MemoryStore
+
+SPRING = [
+    ("own", b"h"),
+    ("kafka_dlt-original-topic", b"orders"),
+    ("kafka_dlt-original-partition", (3).to_bytes(4, "big")),
+    ("kafka_dlt-original-offset", (17).to_bytes(8, "big")),
+    ("kafka_dlt-exception-fqcn", b"org.springframework.kafka.listener.ListenerExecutionFailedException"),
+    ("kafka_dlt-exception-cause-fqcn", b"java.net.ConnectException"),
+    ("kafka_dlt-exception-message", b"Connection refused"),
+]
+CONNECT = [
+    ("__connect.errors.topic", b"orders"),
+    ("__connect.errors.partition", b"0"),
+    ("__connect.errors.offset", b"5"),
+    ("__connect.errors.stage", b"VALUE_CONVERTER"),
+    ("__connect.errors.exception.class.name", b"org.apache.kafka.connect.errors.DataException"),
+    ("__connect.errors.exception.message", b"not JSON"),
+]
+SHARE = [
+    ("__dlq.errors.topic", b"orders"),
+    ("__dlq.errors.partition", b"1"),
+    ("__dlq.errors.offset", b"9"),
+    ("__dlq.errors.group", b"shippers"),
+    ("__dlq.errors.delivery.count", b"5"),
+]
+
+
+async def collect(stage, store, *topics, **options):
+    collector = Collector(stage.kafka(), list(topics) or [stage.dlq], store, group=stage.group, **options)
+    await asyncio.wait_for(collector.run(until_end=True), 30)
+    return collector
+
+
+async def letters(store):
+    return (await store.find(parse("status:failed"), limit=100)).letters
+
+
+@pytest.fixture
+async def store():
+    made = MemoryStore()
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "origin", "error_type", "attempt"),
+    [
+        (SPRING, "kafka:orders/3@17", "java.net.ConnectException", None),
+        (CONNECT, "kafka:orders/0@5", "org.apache.kafka.connect.errors.DataException", None),
+        (SHARE, "kafka:orders/1@9", "UnknownFailure", 5),
+    ],
+)
+async def test_dead_letters_of_others_keep_their_origin_and_their_error(
+    stage, store, headers, origin, error_type, attempt
+):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b'{"n": 1}', "key": b"k", "headers": headers}], topic=stage.dlq)
+    await collect(stage, store)
+    [letter] = await letters(store)
+    assert (letter.origin, letter.error_type, letter.status) == (origin, error_type, Status.FAILED)
+    assert letter.metadata["kafka"].get("attempt") == attempt
+    assert letter.metadata["kafka"]["dead_letter"] == f"{stage.dlq}/0@0"
+    assert not [name for name, _ in letter.headers if name.startswith(("kafka_dlt", "__"))]
+
+
+async def test_a_record_that_is_read_twice_is_one_letter(stage, store):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"%d" % n} for n in range(20)], topic=stage.dlq)
+    assert (await collect(stage, store)).collected == 20
+    again = Collector(stage.kafka(), [stage.dlq], store, group=f"{stage.group}-again")
+    await asyncio.wait_for(again.run(until_end=True), 30)
+    assert (again.collected, again.known) == (0, 20)
+    assert len(await letters(store)) == 20
+
+
+async def test_a_topic_made_anew_under_an_old_name_has_letters_of_its_own(stage, store):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"old"}], topic=stage.dlq)
+    await collect(stage, store)
+    stage.admin.delete_topics([stage.dlq])[stage.dlq].result(30)
+    await until(lambda: stage.dlq not in stage.admin.list_topics(timeout=10).topics)
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"new"}], topic=stage.dlq)
+    other = Collector(stage.kafka(), [stage.dlq], store, group=f"{stage.group}-again")
+    await asyncio.wait_for(other.run(until_end=True), 30)
+    assert {letter.payload for letter in await letters(store)} == {b"old", b"new"}
+
+
+class _AwayAtFirst(MemoryStore):
+    refused = 0
+
+    async def put(self, drafts):
+        if self.refused < 2:
+            self.refused += 1
+            raise StoreUnavailable("away")
+        return await super().put(drafts)
+
+
+async def test_nothing_is_committed_while_the_store_is_away(stage):
+    store = _AwayAtFirst()
+    await store.open()
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"v"}], topic=stage.dlq)
+    seen = []
+
+    class Watching:
+        def monotonic(self):
+            return 0.0
+
+        async def sleep(self, _seconds):
+            seen.append(await asyncio.to_thread(lambda: stage.committed(topic=stage.dlq)))
+
+    assert (await collect(stage, store, clock=Watching())).collected == 1
+    assert seen == [None, None]
+    assert stage.committed(topic=stage.dlq) == 1
+
+
+async def test_a_glob_finds_every_dead_letter_topic_and_no_other(stage, store):
+    for topic in (f"{stage.topic}-a.dlq", f"{stage.topic}-b.dlq", f"{stage.topic}-c"):
+        stage.create(topic=topic)
+        stage.produce([{"value": topic.encode()}], topic=topic)
+    await collect(stage, store, f"{stage.topic}-*.dlq")
+    found = await letters(store)
+    assert {letter.payload for letter in found} == {f"{stage.topic}-{n}.dlq".encode() for n in "ab"}
+    assert {letter.origin for letter in found} == {f"kafka:{stage.topic}-a", f"kafka:{stage.topic}-b"}
+
+
+async def test_a_replayed_letter_goes_home_as_it_was_and_is_delivered_on_the_brokers_word(stage):
+    stage.create()
+    stage.create(topic=stage.dlq)
+    odd = [
+        {"value": None, "key": b"\xff\x00k", "headers": [("a", None), ("a", b"\xff")]},
+        {"value": b"", "key": None},
+        {"value": b"plain", "key": b""},
+    ]
+    stage.produce(odd, topic=stage.dlq)
+    app = Redrive("memory://")
+    sender = KafkaSender(stage.kafka())
+    app.send_home("kafka", sender)
+    async with app:
+        await collect(stage, app.store)
+        found = await letters(app.store)
+        for letter in found:
+            await app.desk.replay(letter.id, reason="fixed")
+        assert await app.run(until_idle=True, signals=False)
+        assert {(await app.store.get(letter.id)).status for letter in found} == {Status.DELIVERED}
+    sender.close()
+    home = {message.key(): message for message in stage.read()}
+    assert {key: home[key].value() for key in home} == {b"\xff\x00k": None, None: b"", b"": b"plain"}
+    own = [pair for pair in home[b"\xff\x00k"].headers() if not pair[0].startswith(NAMESPACE)]
+    assert own == [("a", None), ("a", b"\xff")]
+
+
+async def test_a_letter_whose_home_is_gone_fails_again_and_is_not_delivered(stage):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"v", "headers": SPRING[:4]}], topic=stage.dlq)
+    app = Redrive("memory://")
+    sender = KafkaSender(stage.kafka(dlq_flush_timeout_ms=300), allowed=("elsewhere",))
+    app.send_home("kafka", sender)
+    async with app:
+        await collect(stage, app.store)
+        [letter] = await letters(app.store)
+        await app.desk.replay(letter.id, reason="try")
+        await app.run(until_idle=True, signals=False)
+        [letter] = await letters(app.store)
+        assert "may not write" in letter.last_error
+    sender.close()
+
+
+async def test_the_command_collects_and_sends_home(stage, tmp_path):
+    stage.create()
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b'{"n": 1}'}], topic=stage.dlq)
+    url = f"sqlite:///{tmp_path / 'letters.db'}"
+
+    def run(*words):
+        result = CliRunner().invoke(command_line, ["--url", url, *words])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def collect_once():
+        return run("kafka", "collect", stage.dlq, "--group", stage.group, "--servers", stage.bootstrap, "--once")
+
+    assert "1 collected" in await asyncio.to_thread(collect_once)
+    [line] = msgspec.json.decode(await asyncio.to_thread(run, "ls", "--json"))["letters"]
+    await asyncio.to_thread(run, "replay", line["id"], "--reason", "fixed", "--yes")
+    assert "1 sent home" in await asyncio.to_thread(collect_once)
+    assert [message.value() for message in stage.read()] == [b'{"n": 1}']
