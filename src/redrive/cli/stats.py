@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,16 +11,20 @@ from redrive.cli.output import emit, say, show_table
 from redrive.cli.session import with_store
 
 if TYPE_CHECKING:
-    from redrive.desk.stats import Stats
+    from redrive.desk.stats import FailedWeek, Stats
 
 STATES = ("enqueued", "pending", "in_flight", "delivered", "failed", "archived", "purged")
 
 
-def stats(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Count everything: the books by queue, kind, category and policy; the oldest failure; orphans."""
+def stats(
+    ctx: typer.Context,
+    weeks: Annotated[int, typer.Option(min=0, max=520, help="Look back on so many weeks of failures.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Count everything: the books by queue, kind, category and policy; failures by week; the oldest one; orphans."""
     from redrive.desk import stats as verb
 
-    found = with_store(ctx, verb.stats)
+    found = with_store(ctx, lambda store: verb.stats(store, weeks=weeks))
     if as_json:
         return emit(found)
     show_table(_title(found), STATES, [tuple(found.books[name] for name in STATES)])
@@ -33,6 +37,8 @@ def stats(ctx: typer.Context, as_json: AsJson = False) -> None:
     ):
         if counts:
             show_table("", (f"failed by {name}", "letters"), list(counts.items()))
+    if any(week.failed for week in found.failed_by_week):
+        show_table("", ("failed by week", "letters"), [_week(week) for week in found.failed_by_week])
     for line in remarks(found):
         say(line)
     return None
@@ -52,6 +58,11 @@ def remarks(found: Stats) -> list[str]:
     lines += [f"paused: queue {name}" for name in found.paused]
     lines += [f"breaker {one.name}: {one.state}" for one in found.breakers if one.state != "closed"]
     return lines
+
+
+def _week(week: FailedWeek) -> tuple[str, str]:
+    when = f"{week.weeks_ago * 7} to {week.weeks_ago * 7 + 7} days ago" if week.weeks_ago else "the last 7 days"
+    return when, f"{week.failed}{'+' * week.more}"
 
 
 def _title(found: Stats) -> str:

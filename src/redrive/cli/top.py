@@ -69,7 +69,7 @@ async def _frame(store: Store) -> Frame:
     from redrive.desk.group import groups
     from redrive.desk.stats import stats
 
-    found, failures = await stats(store), await groups(store, limit=_GROUPS)
+    found, failures = await stats(store, weeks=0), await groups(store, limit=_GROUPS)
     return Frame(
         _books(found), _workers(found), _failures(failures), Text("\n".join(plain(line) for line in remarks(found)))
     )

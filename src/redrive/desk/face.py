@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redrive.core.facts import Edited as EditedFact
 from redrive.core.facts import QueuePaused, QueueResumed
 from redrive.core.policy import RetryPolicy
-from redrive.desk import archive, audit, edit, explain, group, inspect, plan, queues, replay, stats
+from redrive.desk import archive, audit, dlq, edit, explain, group, inspect, plan, queues, replay, stats
 from redrive.desk.telling import fact_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redrive.core.plan import Plan
     from redrive.desk.act import Done
     from redrive.desk.audit import AuditLine
+    from redrive.desk.dlq import DlqEventDetail, DlqEvents
     from redrive.desk.edit import Edited
     from redrive.desk.explain import Explanation, WhatIf
     from redrive.desk.group import GroupView
@@ -61,9 +62,9 @@ class Desk:
         """Return the failed letters that match in groups, biggest first, each with a verdict."""
         return (await group.groups(self.store, query, limit=limit)).groups
 
-    async def stats(self) -> Stats:
-        """Return the books and their breakdowns."""
-        return await stats.stats(self.store)
+    async def stats(self, *, weeks: int = stats.WEEKS) -> Stats:
+        """Return the books and their breakdowns, and what failed in each of the last *weeks*."""
+        return await stats.stats(self.store, weeks=weeks)
 
     async def explain(self, letter_id: str) -> Explanation:
         """Say why the letter stands where it stands."""
@@ -142,6 +143,23 @@ class Desk:
             count = after.acted - before.acted
             self._announce(fact_of(after.verb, count, by=after.by, reason=after.reason, plan=after.id))
         return after
+
+    # ------------------------------------------------------------------ the words of an outbox
+
+    async def list_dlq_events(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> DlqEvents:
+        """Return a page of dead letters, newest first: those that match, or all of them."""
+        return await dlq.list_dlq_events(self.store, query, cursor=cursor, limit=limit)
+
+    async def get_dlq_event_detail(self, event_id: str) -> DlqEventDetail:
+        """Return all of one letter, its payload, tries and failure history included; raise LetterNotFound."""
+        return await dlq.get_dlq_event_detail(self.store, event_id)
+
+    async def replay_dlq_event(
+        self, event_id: str, new_generation: int | None = None, replayed_by: str = "", reason: str = ""
+    ) -> Done:
+        """Give one dead letter another cycle; raise LetterNotFound, or MoveRefused if it is not failed."""
+        by = replayed_by or self.by
+        return self._tell(await dlq.replay_dlq_event(self.store, event_id, new_generation, by, reason))
 
     # ------------------------------------------------------------------ queues
 

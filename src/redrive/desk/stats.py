@@ -1,8 +1,9 @@
 """
 Count everything.
 
-Owns the books and the breakdowns operators watch. All numbers come from one snapshot of the
-store's maintained counts, never from a scan. Knows no terminal and no metrics library.
+Owns the books and the breakdowns operators watch. All numbers but the weeks' come from one snapshot
+of the store's maintained counts, never from a scan; the weeks are counted along an index, up to a
+limit. Knows no terminal and no metrics library.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.letter import instant
+from redrive.core.query import parse
 from redrive.stores.contract import books, orphans
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
     from redrive.core.letter import Letter
     from redrive.stores.contract import Store, Tally, WorkerBeat
+
+
+WEEKS = 8  # that are looked back on
+MOST_A_WEEK = 10_000  # beyond it nobody triages by hand, and counting on would only take time
 
 
 class OldestFailed(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +55,14 @@ class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
+class FailedWeek(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters by when they died: in the last seven days (0 weeks ago), in the seven before (1), and so on."""
+
+    weeks_ago: int
+    failed: int
+    more: bool  # there are more than that; they were not counted
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """The books, and what they are made of."""
 
@@ -59,6 +73,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     failed_by_category: dict[str, int]
     failed_by_policy: dict[str, int]
     failed_by_error: dict[str, int]
+    failed_by_week: list[FailedWeek]  # of those that are failed now; newest first
     oldest_failed: OldestFailed | None
     orphaned: dict[str, dict[str, int]]  # by queue and kind: pending letters that no live worker takes from there
     paused: list[str]
@@ -66,8 +81,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     breakers: list[BreakerView]
 
 
-async def stats(store: Store) -> Stats:
-    """Return the books and their breakdowns."""
+async def stats(store: Store, *, weeks: int = WEEKS) -> Stats:
+    """Return the books and their breakdowns, and what failed in each of the last *weeks*."""
     tallies = await store.tallies()
     workers = await store.workers()
     kept = books(tallies)
@@ -79,12 +94,19 @@ async def stats(store: Store) -> Stats:
         failed_by_category=_failed_by(tallies, "category"),
         failed_by_policy=_failed_by(tallies, "policy"),
         failed_by_error=_failed_by(tallies, "error_type"),
+        failed_by_week=[await _week(store, ago) for ago in range(weeks)],
         oldest_failed=_oldest(await store.oldest_failed()),
         orphaned=_orphaned(tallies, workers),
         paused=[state.spec.name for state in await store.queues() if state.paused],
         workers=[_worker(beat) for beat in workers],
         breakers=await _breakers(store),
     )
+
+
+async def _week(store: Store, ago: int) -> FailedWeek:
+    since = f" failed:>={ago * 7}d" if ago else ""
+    found = await store.count(parse(f"status:failed failed:<{(ago + 1) * 7}d{since}"), at_most=MOST_A_WEEK + 1)
+    return FailedWeek(weeks_ago=ago, failed=min(found, MOST_A_WEEK), more=found > MOST_A_WEEK)
 
 
 def is_balanced(kept: Mapping[str, int]) -> bool:
