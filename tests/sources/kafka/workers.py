@@ -61,3 +61,12 @@ def sees_everything(record):
 
 def raises_timeout(record):
     raise TimeoutError("of my own")
+
+
+def batch_dies_if_poison(records):
+    if any(record.value == b"poison" for record in records):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def batch_is_fine(records):
+    assert all(record.value is not None for record in records)

@@ -14,6 +14,7 @@ from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.record import Record
 
 if TYPE_CHECKING:
+    from redrive.sources.kafka.batches import BatchExecutionEngine, BatchFailed
     from redrive.sources.kafka.collector import Collector
     from redrive.sources.kafka.consumer import ParallelConsumer
     from redrive.sources.kafka.engines import AsyncExecutionEngine, ProcessExecutionEngine
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncExecutionEngine",
+    "BatchExecutionEngine",
+    "BatchFailed",
     "BrokerPoller",
     "Collector",
     "CompletionEvent",
@@ -38,6 +41,8 @@ __all__ = [
 
 _LATER = {
     "AsyncExecutionEngine": "engines",
+    "BatchExecutionEngine": "batches",
+    "BatchFailed": "batches",
     "BrokerPoller": "poller",
     "Collector": "collector",
     "KafkaSender": "sender",

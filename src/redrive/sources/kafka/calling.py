@@ -19,27 +19,49 @@ from redrive.sources.kafka.record import Assignment, Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PREFIX = "worker_"
+_PREFIX, _OF_BATCHES = "worker_", "batch_"
 _Parts = tuple[
     str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int, int, int
 ]  # fmt: skip
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Parts).decode
+_decode_many = msgspec.msgpack.Decoder(list[_Parts]).decode
 
 
 def letter_of(record: Record) -> Letter:
     """Return *record* as a letter whose payload is all of it."""
-    parts = (
-        record.topic, record.partition, record.epoch, record.offset, record.key, record.value,
-        tuple(record.headers), record.timestamp, record.timestamp_type, record.attempts,
-    )  # fmt: skip
-    name = f"{record.topic}/{record.partition}/{record.offset}"
-    return Letter(name, record.topic, "kafka", _encode(parts), BYTES)
+    return Letter(_name(record), record.topic, "kafka", _encode(_parts(record)), BYTES)
+
+
+def batch_letter_of(records: list[Record]) -> Letter:
+    """Return *records* as one letter."""
+    payload = _encode([_parts(record) for record in records])
+    return Letter(_name(records[0]), records[0].topic, "kafka", payload, BYTES)
 
 
 def record_of(letter: Letter) -> Record:
     """Return the record that *letter* carries."""
-    topic, partition, epoch, offset, key, value, headers, stamp, kind, attempts = _decode(letter.payload)
+    return _record(_decode(letter.payload))
+
+
+def records_of(letter: Letter) -> list[Record]:
+    """Return the records that *letter* carries."""
+    return [_record(parts) for parts in _decode_many(letter.payload)]
+
+
+def _name(record: Record) -> str:
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+def _parts(record: Record) -> _Parts:
+    return (
+        record.topic, record.partition, record.epoch, record.offset, record.key, record.value,
+        tuple(record.headers), record.timestamp, record.timestamp_type, record.attempts,
+    )  # fmt: skip
+
+
+def _record(parts: _Parts) -> Record:
+    topic, partition, epoch, offset, key, value, headers, stamp, kind, attempts = parts
     owner = Assignment(topic, partition, epoch)
     return Record(owner, offset, key, value, headers, stamp, kind, attempts=attempts)
 
@@ -49,8 +71,15 @@ def wrapped(worker: Callable[[Record], Any]) -> Callable[[Letter], Any]:
     return _wrap(worker, f"{_PREFIX}{address_of(worker).encode().hex()}")
 
 
+def wrapped_batch(worker: Callable[[list[Record]], Any]) -> Callable[[Letter], Any]:
+    """Return *worker*, which takes a list of records, likewise."""
+    return _wrap_batch(worker, f"{_OF_BATCHES}{address_of(worker).encode().hex()}")
+
+
 def __getattr__(name: str) -> Any:
     """Find the worker whose address *name* holds."""
+    if name.startswith(_OF_BATCHES):
+        return _wrap_batch(find(bytes.fromhex(name.removeprefix(_OF_BATCHES)).decode()), name)
     if not name.startswith(_PREFIX):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _wrap(find(bytes.fromhex(name.removeprefix(_PREFIX)).decode()), name)
@@ -59,6 +88,14 @@ def __getattr__(name: str) -> Any:
 def _wrap(worker: Callable[[Record], Any], name: str) -> Callable[[Letter], Any]:
     def call(letter: Letter) -> Any:
         return worker(record_of(letter))
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def _wrap_batch(worker: Callable[[list[Record]], Any], name: str) -> Callable[[Letter], Any]:
+    def call(letter: Letter) -> Any:
+        return worker(records_of(letter))
 
     call.__name__ = call.__qualname__ = name
     return call

@@ -74,6 +74,7 @@ class ExecutionConfig:
     task_timeout_ms: int | None = 30_000  # a try
     terminal_errors: ErrorNames = ()
     retryable_errors: ErrorNames = ()
+    batch_size: int | None = None  # the worker takes a list of up to so many records; None: one record
     worker_pool_size: int = 8  # threads, for workers that are not async
     process_count: int = 8
     max_revoke_grace_ms: int = 5000  # how long a partition that is taken away waits for what runs
@@ -179,13 +180,13 @@ def topic_problem(name: str) -> str:
 
 _LEAST: dict[str, int] = {  # every whole number's lower bound
     "max_in_flight": 1, "max_retries": 1, "retry_backoff_ms": 0, "max_retry_backoff_ms": 0, "retry_jitter_ms": 0,
-    "max_retry_time_ms": 1, "task_timeout_ms": 1, "worker_pool_size": 1, "process_count": 1,
+    "max_retry_time_ms": 1, "task_timeout_ms": 1, "batch_size": 1, "worker_pool_size": 1, "process_count": 1,
     "max_revoke_grace_ms": 0, "shutdown_drain_timeout_ms": 0, "session_timeout_ms": 1, "poll_batch_size": 1,
     "queue_max_messages": 1, "message_cache_max_bytes": 1, "commit_interval_ms": 0, "stall_after_ms": 1,
     "dlq_retention_ms": -1,
     "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
 }  # fmt: skip
-_MAY_BE_NONE = frozenset({"max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
+_MAY_BE_NONE = frozenset({"batch_size", "max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
 _FLAGS = frozenset({"exponential_backoff", "dlq_enabled", "dlq_create_topics"})
 _HINTS = {
     "max_retries": " (it counts tries: 1 means one try; with 0 nothing would ever be handled)",

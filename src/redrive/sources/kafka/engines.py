@@ -199,10 +199,10 @@ class AsyncExecutionEngine(ExecutionEngine):
     """
 
     def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
-        is_async = _is_async(worker)
-        engine = TaskEngine() if is_async else ThreadEngine(config.worker_pool_size)
-        slots = config.max_in_flight if is_async else min(config.max_in_flight, 2 * config.worker_pool_size)
-        super().__init__(engine, _handler(worker, config), _as_it_is, slots, clock=clock or SystemClock())
+        in_tasks = is_async(worker)
+        engine = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
+        slots = config.max_in_flight if in_tasks else min(config.max_in_flight, 2 * config.worker_pool_size)
+        super().__init__(engine, plain_handler(worker, config), _as_it_is, slots, clock=clock or SystemClock())
 
 
 class ProcessExecutionEngine(ExecutionEngine):
@@ -226,26 +226,31 @@ class ProcessExecutionEngine(ExecutionEngine):
         super().__init__(ProcessEngine(config.process_count), handler, letter_of, slots, clock=clock or SystemClock())
 
 
-def engine_for(worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> ExecutionEngine:
+def engine_for(worker: Callable[[Any], Any], config: ExecutionConfig, *, clock: Clock | None = None) -> ExecutionEngine:
     """Return the engine that *config* asks for."""
+    if config.batch_size is not None:
+        from redrive.sources.kafka.batches import BatchExecutionEngine  # noqa: PLC0415 - it builds on this file
+
+        return BatchExecutionEngine(worker, config, clock=clock)
     kind = ProcessExecutionEngine if config.mode == "process" else AsyncExecutionEngine
     return kind(worker, config, clock=clock)
 
 
-def _handler(worker: Worker, config: ExecutionConfig) -> Handler:
-    """Return a handler that is called with the record itself: tasks and threads pass on what they are given."""
+def plain_handler(worker: Callable[[Any], Any], config: ExecutionConfig, call: Any = None) -> Handler:
+    """Return a handler whose *call*, or *worker*, gets what the engine was given: tasks and threads pass it on."""
     try:
         inspect.signature(worker).bind(None)
     except (TypeError, ValueError) as error:
         raise HandlerError(f"cannot use {worker!r} as a worker: {error}; it is called with one record") from None
     return Handler(
-        kind="kafka", function=worker, call=cast("Any", worker), name=name_of(worker), wants_letter=True,
-        engine="async" if _is_async(worker) else "thread", queue="kafka", policy=config.policy,
+        kind="kafka", function=worker, call=cast("Any", call or worker), name=name_of(worker), wants_letter=True,
+        engine="async" if is_async(worker) else "thread", queue="kafka", policy=config.policy,
         timeout=config.timeout, concurrency=None, breaker=None, succeeded=None, rules=KAFKA,
     )  # fmt: skip
 
 
-def _is_async(worker: Worker) -> bool:
+def is_async(worker: Callable[[Any], Any]) -> bool:
+    """Whether calling *worker* gives something to await."""
     return inspect.iscoroutinefunction(worker) or (
         callable(worker) and inspect.iscoroutinefunction(type(worker).__call__)
     )

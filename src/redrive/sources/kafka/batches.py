@@ -1,0 +1,178 @@
+"""
+Many records in one call.
+
+Owns the batch form of a worker: it takes a list of records, and one call is one try of each. A
+worker may name the records that failed; then the others are handled. A batch that fails in any
+other way (an exception, a timeout, a process that died) blames nobody: its records run again one
+by one, and that try alone counts. Knows no order and no offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from redrive.core.classify import KAFKA
+from redrive.core.decide import SUCCEEDED, Failed, Interrupted
+from redrive.engine.attempt import failure_of
+from redrive.engine.clock import SystemClock
+from redrive.engine.handler import Handler, build_handler
+from redrive.engine.naming import name_of, unfindable
+from redrive.engine.processes import ProcessEngine
+from redrive.engine.tasks import TaskEngine
+from redrive.engine.threads import ThreadEngine
+from redrive.errors import HandlerError
+from redrive.sources.kafka.calling import batch_letter_of, wrapped_batch
+from redrive.sources.kafka.engines import ExecutionEngine, is_async, plain_handler
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from redrive.core.decide import Outcome
+    from redrive.core.letter import Letter
+    from redrive.engine.clock import Clock
+    from redrive.engine.execution import Engine
+    from redrive.sources.kafka.config import ExecutionConfig
+    from redrive.sources.kafka.record import Record
+
+    BatchWorker = Callable[[list[Record]], Any]
+
+_SUCCESS = CompletionStatus.SUCCESS
+
+
+class BatchFailed(Exception):  # users raise it to say what failed
+    """
+    Raise it in a batch worker: these records failed, all others of the batch are handled.
+
+    *failed* maps records to their errors, or is a list of records. A worker that runs in a
+    process cannot say it across the pipe: there the batch runs again one by one.
+    """
+
+    def __init__(self, failed: Mapping[Record, BaseException] | Iterable[Record]) -> None:
+        pairs = failed.items() if isinstance(failed, Mapping) else ((record, self) for record in failed)
+        self.failed: dict[Record, BaseException] = dict(pairs)
+        super().__init__(f"{len(self.failed)} records of the batch failed")
+
+
+class _Batch:
+    """A call under way, and which of its records the worker says have failed."""
+
+    __slots__ = ("failed", "records")
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records = records
+        self.failed: dict[Record, BaseException] | None = None
+
+
+class BatchExecutionEngine(ExecutionEngine):
+    """Runs a worker on lists of up to `batch_size` records, each record to exactly one CompletionEvent."""
+
+    def __init__(self, worker: BatchWorker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
+        engine, handler, slots = _parts(worker, config)
+        super().__init__(engine, handler, cast("Any", None), slots, clock=clock or SystemClock())
+        self._size = config.batch_size or 1
+        self._crosses = config.mode == "process"
+        self._alone: set[Record] = set()  # of batches that failed as a whole
+
+    def _pump(self) -> None:
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._ready and self.running < self._slots:
+                self._begin_batch(self._next())
+        finally:
+            self._pumping = False
+
+    def _next(self) -> list[Record]:
+        batch = [self._ready.popleft()]
+        if batch[0] in self._alone:
+            return batch
+        while self._ready and len(batch) < self._size and self._ready[0] not in self._alone:
+            batch.append(self._ready.popleft())
+        return batch
+
+    def _begin_batch(self, records: list[Record]) -> None:
+        if self._closed:
+            for record in records:
+                self._release(record)
+            return
+        self.running += 1
+        now = self._clock.monotonic()
+        for record in records:
+            record.attempts += 1
+            record.began = record.began or now
+        batch = _Batch(records)
+        letter = batch_letter_of(records) if self._crosses else cast("Letter", batch)
+        self._engine.start(self._handler, letter, batch, self._batch_ended)
+
+    def _batch_ended(self, batch: _Batch, outcome: Outcome) -> None:
+        self.running -= 1
+        self._alone.difference_update(batch.records)
+        if outcome is SUCCEEDED:
+            self._all_handled(batch.records)
+        elif batch.failed is not None:
+            self._some_failed(batch.records, batch.failed)
+        elif len(batch.records) == 1 or isinstance(outcome, Interrupted):
+            for record in batch.records:
+                self._decide(record, outcome)
+        else:
+            self._run_singly(batch.records)
+        if not self._pumping:
+            self._pump()
+
+    def _all_handled(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._tell(CompletionEvent(record, _SUCCESS, record.attempts))
+
+    def _some_failed(self, records: list[Record], failed: dict[Record, BaseException]) -> None:
+        self._all_handled(record for record in records if record not in failed)
+        for record in records:
+            if record in failed:
+                self._decide(record, Failed(failure_of(failed[record], self._handler)))
+
+    def _run_singly(self, records: list[Record]) -> None:
+        """Find out which of *records* it was; the try they had together does not count."""
+        for record in records:
+            record.attempts -= 1
+        self._alone.update(records)
+        self._ready.extendleft(reversed(records))
+
+
+def _parts(worker: BatchWorker, config: ExecutionConfig) -> tuple[Engine, Handler, int]:
+    if config.mode == "process":
+        if why := unfindable(worker):
+            raise HandlerError(
+                f"cannot run {name_of(worker)!r} in worker processes: it is {why}; define it at the top level of a "
+                "module, or use mode='async'"
+            )
+        options: Any = {"engine": "process", "policy": config.policy, "timeout": config.timeout, "rules": KAFKA}
+        slots = min(config.max_in_flight, 2 * config.process_count)
+        return ProcessEngine(config.process_count), build_handler("kafka", wrapped_batch(worker), **options), slots
+    if is_async(worker):
+        return TaskEngine(), plain_handler(worker, config, _awaiting(worker)), config.max_in_flight
+    slots = min(config.max_in_flight, 2 * config.worker_pool_size)
+    return ThreadEngine(config.worker_pool_size), plain_handler(worker, config, _calling(worker)), slots
+
+
+def _awaiting(worker: BatchWorker) -> Any:
+    async def call(batch: _Batch) -> None:
+        try:
+            await worker(list(batch.records))
+        except BatchFailed as error:
+            batch.failed = error.failed
+            raise
+
+    return call
+
+
+def _calling(worker: BatchWorker) -> Any:
+    def call(batch: _Batch) -> None:
+        try:
+            worker(list(batch.records))
+        except BatchFailed as error:
+            batch.failed = error.failed
+            raise
+
+    return call
