@@ -23,7 +23,7 @@ forgotten AS (
 renewed AS (
     UPDATE {schema}.outbox AS o SET lease_until = (SELECT until FROM moment)
       FROM unnest($4::bigint[], $5::bigint[]) AS c (seq, token)
-     WHERE o.seq = c.seq AND o.token = c.token AND o.status = 'in_flight' RETURNING o.seq, o.token)
+     WHERE o.seq = c.seq AND o.token = c.token AND o.status || '' = 'in_flight' RETURNING o.seq, o.token)
 SELECT seq, token FROM renewed WHERE $6::boolean
 
 -- name: expired

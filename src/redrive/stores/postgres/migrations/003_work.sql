@@ -201,7 +201,7 @@ BEGIN
                    || (m.try || jsonb_build_object('attempt', o.attempts, 'at', date_part('epoch', p_now)))
                    ELSE o.tries END
           FROM asked AS m
-         WHERE o.seq = m.ref AND o.token = m.token AND o.status = p_from
+         WHERE o.seq = m.ref AND o.token = m.token AND o.status || '' = p_from
         RETURNING o.seq, o.queue, o.event_type, m.*),
     counted AS (
         INSERT INTO {schema}.outbox_deltas
@@ -236,7 +236,7 @@ BEGIN
            SET status = 'delivered', token = v_token, act = p_call, lease_until = NULL, worker = NULL,
                updated_at = p_now, why = 'succeeded'
           FROM unnest(p_refs, p_tokens) AS c (seq, token)
-         WHERE o.seq = c.seq AND o.token = c.token AND o.status = 'in_flight'
+         WHERE o.seq = c.seq AND o.token = c.token AND o.status || '' = 'in_flight'  -- never by the index of leases
         RETURNING o.seq, o.queue, o.event_type, o.lane),
     counted AS (
         INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
