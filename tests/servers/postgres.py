@@ -65,11 +65,38 @@ class Postgres:
                 self.process.send_signal(signal.SIGQUIT)
                 self.process.wait(20)
 
+    def psql(self, sql: str) -> str:
+        """Run *sql* beside everything else and return what it answers."""
+        command = [self.bin / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", sql]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def kill(self) -> None:
+        """End it with kill -9, all its processes at once, and reap it: nothing is written down in a hurry."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        children = [int(pid) for pid in path.read_text().split()] if path.exists() else []
+        self.process.kill()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        self.process.wait(20)
+        end = time.monotonic() + 20
+        while any(map(_lives, children)) and time.monotonic() < end:
+            time.sleep(0.002)  # they hold the shared memory until they are gone
+
     def restart(self, **options: str) -> None:
         """Start it again on the same files and port."""
         self.stop()
         self.process = _start(self.bin, self.folder, self.port, self.run, options)
         _await_ready(self)
+
+
+def _lives(pid: int) -> bool:
+    """Whether the process is there; one that only waits to be buried is not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
 
 
 def binaries(version: int) -> Path:

@@ -25,7 +25,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.torture", description="Long fault runs on the SQLite store.")
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description="Long fault runs on the real stores.")
     parser.add_argument("name", nargs="?", choices=list(legs.FORMS), help="one form; all of them if absent")
     parser.add_argument("--cycles", type=int, help="how many in all; each form has its own default")
     parser.add_argument("--seconds", type=float, help="begin no new leg after so many seconds")

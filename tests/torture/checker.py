@@ -1,37 +1,25 @@
 """
 The judge: history and final rows in, a verdict out.
 
-Owns every rule of what must hold, in the words of Jepsen's checkers. Reads the file with
-its own connection and its own SQL, so that a mistake of the store cannot hide itself.
+Owns every rule of what must hold, in the words of Jepsen's checkers, for every store alike.
+What it judges is read by `looks`.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import apsw
 import msgspec
+from tests.torture import looks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.torture.history import History
+    from tests.torture.looks import Look, Row
 
 AT_REST = ("delivered", "failed", "archived")
 _SHOWN = 5
-
-
-class Row(NamedTuple):
-    """What the judge reads of a letter."""
-
-    id: str
-    status: str
-    token: int
-    attempts: int
-    losses: int
-    why: str | None
-    held: int
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -66,15 +54,14 @@ class Verdict(msgspec.Struct, kw_only=True):
         return len(letters)
 
 
-def read_rows(path: str | Path) -> dict[str, Row]:
-    with closing(_open(path)) as connection:
-        sql = "SELECT id, status, token, attempts, losses, why, held FROM letters"
-        return {row[0]: Row(*row) for row in connection.execute(sql)}
+def read_rows(place: str | Path) -> dict[str, Row]:
+    with looks.at(place) as look:
+        return look.rows()
 
 
-def judge(history: History, path: str | Path, *, floor: int, at_rest: bool = True) -> Verdict:
+def judge(history: History, place: str | Path, *, floor: int, at_rest: bool = True) -> Verdict:
     """Return the verdict on a run that is over; *floor* is the least number of deliveries that make it count."""
-    rows = read_rows(path)
+    rows = read_rows(place)
     verdict = Verdict(
         attempted=len(history.offered),
         acknowledged=len(history.accepted),
@@ -89,7 +76,7 @@ def judge(history: History, path: str | Path, *, floor: int, at_rest: bool = Tru
     _judge_presence(verdict, history, rows)
     _judge_claims(verdict, history)
     _judge_rest(verdict, history, rows, at_rest=at_rest)
-    verdict.problems += books_problems(path)
+    verdict.problems += books_problems(place)
     if verdict.delivered < floor:
         verdict.problems.append(f"only {verdict.delivered} letters were delivered, fewer than the floor of {floor}")
     return verdict
@@ -139,37 +126,20 @@ def _judge_rest(verdict: Verdict, history: History, rows: dict[str, Row], *, at_
 # ---------------------------------------------------------------------- the books
 
 
-def books_problems(path: str | Path) -> list[str]:
-    """Check the books, the counters against a recount, and the file itself, in one snapshot."""
-    with closing(_open(path)) as connection:
-        return sample(connection) + integrity(connection)
+def books_problems(place: str | Path) -> list[str]:
+    """Check the books, the counters against a recount, and the files themselves."""
+    with looks.at(place) as look:
+        return sample(look) + look.damage()
 
 
-def integrity(connection: apsw.Connection) -> list[str]:
-    found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-    return [] if found == ["ok"] else [f"integrity_check says {found[:_SHOWN]}"]
-
-
-def sample(connection: apsw.Connection) -> list[str]:
+def sample(look: Look) -> list[str]:
     """Check the books at this moment: enqueued equals the sum of all others, counters equal a recount."""
-    with connection:  # one snapshot
-        kept = dict(connection.execute("SELECT status, sum(n) FROM tallies GROUP BY status"))
-        counted = dict(connection.execute("SELECT status, count(*) FROM letters GROUP BY status"))
-        waits = connection.execute(
-            "SELECT count(*) FROM letters WHERE held < 0 OR (status = 'in_flight') <> (lease IS NOT NULL)"
-        ).fetchone()[0]
+    kept, counted, odd = look.books()
     enqueued, purged = kept.pop("enqueued", 0), kept.pop("purged", 0)
-    problems = [f"{waits} rows have a lease without a claim, or hold a negative count"] if waits else []
+    problems = [f"{odd} rows have a lease without a claim, or hold a negative count"] if odd else []
     if enqueued != sum(kept.values()) + purged:
         problems.append(f"the books do not balance: {enqueued} enqueued, {purged} purged, {kept}")
     kept = {status: n for status, n in kept.items() if n}
     if kept != counted:
         problems.append(f"the counters say {kept}, and a recount {counted}")
     return problems
-
-
-def _open(path: str | Path) -> apsw.Connection:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_timeout(5_000)
-    connection.pragma("query_only", 1)
-    return connection

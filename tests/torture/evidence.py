@@ -12,10 +12,12 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import apsw
 import msgspec
+from tests.servers import postgres
 from tests.torture.nursery import ROOT
 
 FOLDER = Path(__file__).parent / "evidence"
@@ -69,7 +71,13 @@ def begin(name: str, seed: int, target: int, path: Path, *, resume: bool) -> Evi
             return found
         print(f"{path} is of another run ({found.name}, seed {found.seed}); beginning anew", file=sys.stderr)
     return Evidence(
-        name=name, seed=seed, target=target, commits=[_commit()], versions=_versions(), machine=_machine(), began=_now()
+        name=name,
+        seed=seed,
+        target=target,
+        commits=[_commit()],
+        versions=_versions(name),
+        machine=_machine(),
+        began=_now(),
     )
 
 
@@ -78,8 +86,13 @@ def _commit() -> str:
     return found.stdout.decode().strip() or "unknown"
 
 
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()}
+def _versions(name: str) -> dict[str, str]:
+    if not name.startswith("pg-"):
+        return {"python": platform.python_version(), "apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()}
+    asked = subprocess.run([postgres.binaries(18) / "postgres", "--version"], capture_output=True, check=True)
+    return {
+        "python": platform.python_version(), "asyncpg": version("asyncpg"), "postgresql": asked.stdout.decode().strip()
+    }  # fmt: skip
 
 
 def _machine() -> str:

@@ -1,5 +1,5 @@
 """
-kill -9 of worker processes on one file.
+kill -9 of worker processes on one store: a file, or (given a *url*) a PostgreSQL server.
 
 Owns the two forms: at random moments, and at every named failpoint, once, twice in a row
 and during the rescue of what an earlier death left behind.
@@ -12,24 +12,24 @@ import re
 import signal
 import threading
 import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
-import apsw
 import msgspec
-from tests.torture import checker
+from tests.torture import checker, looks
 from tests.torture.checker import Verdict, judge
 from tests.torture.history import History
 from tests.torture.nursery import ROOT, Nursery
 from tests.torture.workload import wait_for
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 WORKERS = 4
 LEASE, SWEEP = 0.6, 0.1
 WORK = "tests.torture.workload:work"
-_LEASE_MASK = (1 << 43) - 1
+
+
+def place_of(folder: Path, url: str = "") -> str | Path:
+    """Return where the letters are: the file of *folder*, unless there is a *url*."""
+    return url or folder / looks.NAME
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -45,13 +45,13 @@ class Outcome(msgspec.Struct, kw_only=True):
 class Sampler:
     """Looks at the books all the time, each time in one snapshot."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._over = path, threading.Event()
+    def __init__(self, place: str | Path) -> None:
+        self._place, self._over = place, threading.Event()
         self.samples, self.worst, self.problems = 0, 0, []
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Self:
-        wait_for(self._path.exists, 10)
+        wait_for(lambda: not isinstance(self._place, Path) or self._place.exists(), 10)
         self._thread.start()
         return self
 
@@ -60,38 +60,42 @@ class Sampler:
         self._thread.join()
 
     def _sample(self) -> None:
-        with closing(checker._open(self._path)) as connection:
+        with looks.at(self._place) as look:
             while not self._over.wait(0.04):
                 try:
-                    found = checker.sample(connection)
-                    lease = connection.execute("SELECT min(lease) FROM letters WHERE status = 'in_flight'").get
-                except apsw.SQLError:  # the schema is not there yet
+                    found, overdue = checker.sample(look), look.overdue_ms()
+                except looks.Away:
                     continue
                 self.samples += 1
                 self.problems += [f"sample {self.samples}: {problem}" for problem in found]
-                if lease is not None:
-                    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-                    self.worst = max(self.worst, now - (lease & _LEASE_MASK))
+                self.worst = max(self.worst, overdue)
 
 
 def at_random(
-    folder: Path, cycles: int, seed: int, *, mutant: str = "", floor: int | None = None, patience: float = 30
+    folder: Path,
+    cycles: int,
+    seed: int,
+    *,
+    url: str = "",
+    mutant: str = "",
+    floor: int | None = None,
+    patience: float = 30,
 ) -> Outcome:
     """Kill one of four workers every 20 to 100 ms, *cycles* times, then let the rest come to rest and judge."""
     began, rng = time.monotonic(), random.Random(seed)
-    points = named_points()
+    points, place = named_points(url), place_of(folder, url)
     with Nursery() as nursery:
 
         def start(slot: int) -> int:
             # Every third worker also carries a failpoint, so that narrow windows are met in bad company.
             armed = f"{rng.choice(points)}=kill@{rng.randrange(1, 12)}" if rng.random() < 1 / 3 else ""
             return nursery.start(
-                WORK, folder=str(folder), seed=rng.randrange(1 << 30), armed=armed, produce=40, mutant=mutant,
+                WORK, folder=str(folder), url=url, seed=rng.randrange(1 << 30), armed=armed, produce=40, mutant=mutant,
                 lease=LEASE, sweep=SWEEP,
             )  # fmt: skip
 
         pids = [start(slot) for slot in range(WORKERS)]
-        with Sampler(folder / "redrive.db") as sampler:
+        with Sampler(place) as sampler:
             for _ in range(cycles):
                 time.sleep(rng.uniform(0.02, 0.1))
                 slot = rng.randrange(WORKERS)
@@ -99,8 +103,8 @@ def at_random(
                 pids[slot] = start(slot)
             for pid in pids:
                 nursery.kill(pid)
-            come_to_rest(nursery, folder, mutant=mutant, seconds=patience)
-    verdict = judge(History(folder / "history"), folder / "redrive.db", floor=cycles if floor is None else floor)
+            come_to_rest(nursery, folder, url=url, mutant=mutant, seconds=patience)
+    verdict = judge(History(folder / "history"), place, floor=cycles if floor is None else floor)
     verdict.samples = sampler.samples
     verdict.problems += sampler.problems[:5]
     return Outcome(
@@ -128,15 +132,22 @@ def in_peace(folder: Path, *, mutant: str = "") -> Verdict:
 
 
 def come_to_rest(
-    nursery: Nursery, folder: Path, *, mutant: str = "", workers: int = 2, produce: int = 0, seconds: float = 30
+    nursery: Nursery,
+    folder: Path,
+    *,
+    url: str = "",
+    mutant: str = "",
+    workers: int = 2,
+    produce: int = 0,
+    seconds: float = 30,
 ) -> None:
     """No more faults: let workers finish; give up when nothing has for *seconds*, which the judge sees as stuck."""
-    settings = {"until_idle": True, "produce": produce, "mutant": mutant, "lease": LEASE, "sweep": SWEEP}
+    settings = {"until_idle": True, "url": url, "produce": produce, "mutant": mutant, "lease": LEASE, "sweep": SWEEP}
     pids = [nursery.start(WORK, folder=str(folder), **settings) for _ in range(workers)]
-    left, end = _unfinished(folder), time.monotonic() + seconds
+    left, end = _unfinished(place_of(folder, url)), time.monotonic() + seconds
     while not all(nursery.code(pid) is not None for pid in pids) and time.monotonic() < end:
         time.sleep(0.05)
-        now = _unfinished(folder)
+        now = _unfinished(place_of(folder, url))
         if now < left:  # it goes on
             left, end = now, time.monotonic() + seconds
     for pid in pids:
@@ -144,52 +155,55 @@ def come_to_rest(
             nursery.kill(pid)
 
 
-def _unfinished(folder: Path) -> int:
-    with closing(checker._open(folder / "redrive.db")) as connection:
-        return connection.execute("SELECT count(*) FROM letters WHERE status IN ('pending', 'in_flight')").get
+def _unfinished(place: str | Path) -> int:
+    with looks.at(place) as look:
+        return look.unfinished()
 
 
 # ---------------------------------------------------------------------- failpoints
 
 
-def named_points() -> list[str]:
-    """Return every failpoint in the source that a SQLite worker passes."""
-    rooms = (ROOT / "src" / "redrive" / "engine", ROOT / "src" / "redrive" / "stores" / "sqlite")
+def named_points(url: str = "") -> list[str]:
+    """Return every failpoint in the source that a worker passes on this store."""
+    rooms = (
+        ROOT / "src" / "redrive" / "engine",
+        ROOT / "src" / "redrive" / "stores" / ("postgres" if url else "sqlite"),
+    )
     sources = [path for room in rooms for path in room.rglob("*.py")]
     return sorted({name for path in sources for name in re.findall(r'\bhit\("([^"]+)"\)', path.read_text())})
 
 
-def at_point(nursery: Nursery, folder: Path, point: str, *, times: int, nth: int) -> Verdict:
+def at_point(nursery: Nursery, folder: Path, point: str, *, times: int, nth: int, url: str = "") -> Verdict:
     """Leave letters behind, kill *times* workers at *point*, let others come to rest, judge."""
-    common = {"folder": str(folder), "lease": LEASE, "sweep": SWEEP}
+    common = {"folder": str(folder), "url": url, "lease": LEASE, "sweep": SWEEP}
     codes = []
     for turn in range(times):
-        _leave_behind(nursery, folder, common, seed=turn)
+        _leave_behind(nursery, place_of(folder, url), common, seed=turn)
         pid = nursery.start(WORK, **common, seed=100 + turn, produce=60, armed=f"{point}=kill@{nth}", until_idle=True)
         codes.append(nursery.wait(pid, 60))
-    come_to_rest(nursery, folder, workers=1, produce=30)
-    verdict = judge(History(folder / "history"), folder / "redrive.db", floor=10)
+    come_to_rest(nursery, folder, url=url, workers=1, produce=30)
+    verdict = judge(History(folder / "history"), place_of(folder, url), floor=10)
     expected = {-signal.SIGKILL} if nth == 1 else {-signal.SIGKILL, 0}  # not every worker passes thrice
     if not set(codes) <= expected:
         verdict.problems.append(f"workers armed at {point} ended with {codes}")
     return verdict
 
 
-def _leave_behind(nursery: Nursery, folder: Path, common: dict[str, object], seed: int) -> None:
+def _leave_behind(nursery: Nursery, place: str | Path, common: dict[str, object], seed: int) -> None:
     """Let a worker die with letters in flight, so that there is something to rescue."""
     first = nursery.start(WORK, **common, seed=seed, produce=30, hanging=6)
-    wait_for((folder / "redrive.db").exists, 20)
-    if not wait_for(lambda: _hanging(folder) > 0, 20):
-        message = f"the letters in {folder} do not hang"
+    if not wait_for(lambda: hanging(place) > 0, 20):
+        message = f"the letters in {place} do not hang"
         raise TimeoutError(message)
     nursery.kill(first)
 
 
-def _hanging(folder: Path) -> int:
+def hanging(place: str | Path) -> int:
     """Count letters that hang; those that have lost a worker no longer do."""
-    with closing(checker._open(folder / "redrive.db")) as connection:
+    if isinstance(place, Path) and not place.exists():
+        return 0
+    with looks.at(place) as look:
         try:
-            sql = "SELECT count(*) FROM letters WHERE kind = 'hang' AND status = 'in_flight' AND losses = 0"
-            return connection.execute(sql).get
-        except apsw.SQLError:  # the schema is not there yet
+            return look.hanging()
+        except looks.Away:
             return 0

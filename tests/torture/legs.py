@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.torture import kills, powercut, zombies
+from tests.servers import postgres
+from tests.torture import kills, plug, powercut, zombies
 from tests.torture.nursery import Nursery
 
 if TYPE_CHECKING:
@@ -48,9 +49,23 @@ class Form(NamedTuple):
 
 
 def _kills(seed: int, cycles: int, folder: Path) -> Leg:
-    outcome = kills.at_random(folder, cycles, seed)
+    return _leg(kills.at_random(folder, cycles, seed))
+
+
+def _pg_workers(seed: int, cycles: int, folder: Path) -> Leg:
+    with postgres.running(18) as server:
+        return _leg(kills.at_random(folder, cycles, seed, url=server.url))
+
+
+def _pg_server(seed: int, cycles: int, folder: Path) -> Leg:
+    """Every fourth leg the server dies while letters of dead workers are rescued."""
+    with postgres.running(18) as server:
+        return _leg(plug.at_random(folder, server, cycles, seed, rescue=seed % 4 == 0))
+
+
+def _leg(outcome: kills.Outcome) -> Leg:
     counts = _counts([outcome.verdict]) | {"samples": outcome.samples}
-    return Leg(cycles, counts, outcome.verdict.problems, {"overdue_ms": outcome.worst_overdue_ms})
+    return Leg(outcome.cycles, counts, outcome.verdict.problems, {"overdue_ms": outcome.worst_overdue_ms})
 
 
 def _points(seed: int, cycles: int, folder: Path) -> Leg:
@@ -110,6 +125,8 @@ FORMS = {
     "points": Form(_points, len(kills.named_points()), 10 * len(kills.named_points())),
     "zombies": Form(_zombies, 20, 1_000),
     "powercuts": Form(_powercuts, 10_000, 1_000_000),
+    "pg-workers": Form(_pg_workers, 100, 1_000),
+    "pg-server": Form(_pg_server, 25, 1_000),
 }
 
 

@@ -8,6 +8,7 @@ database, so its children begin clean; when it ends, they end.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -72,6 +73,10 @@ class Nursery:
         os.kill(pid, signal.SIGKILL)
         self.wait(pid, 10)
 
+    def signal(self, pid: int, what: signal.Signals) -> None:
+        """Send a signal; the id cannot have been used again."""
+        os.kill(pid, what)
+
     def _ask(self, **request: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -86,6 +91,9 @@ class Nursery:
 
 def main() -> None:
     from tests.torture import workload  # noqa: F401, PLC0415 - what the children need is imported once
+
+    with contextlib.suppress(ModuleNotFoundError):  # no driver: then nobody asks for it
+        importlib.import_module("redrive.stores.postgres")
 
     codes: dict[int, int | None] = {}
     for line in sys.stdin:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 import msgspec
-from tests.torture import checker, mutants
+from tests.torture import checker, looks, mutants
 from tests.torture.recorder import Disk, Recorder
 
 from redrive.core.letter import Category, Draft, Failure, Status
@@ -246,7 +246,8 @@ def _check_image(connection: apsw.Connection, told: dict[str, int]) -> list[str]
         for letter_id, token in told.items()
         if (token > 0 and rows.get(letter_id, -1) < token) or (token < 0 and letter_id in rows)
     ]
-    return problems[:3] + checker.sample(connection) + checker.integrity(connection)
+    look = looks.SqliteLook(connection)
+    return problems[:3] + checker.sample(look) + look.damage()
 
 
 async def _work_on(path: Path) -> list[str]:

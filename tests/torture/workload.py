@@ -25,18 +25,18 @@ from redrive import Reject, RetryPolicy, failpoints
 from redrive.app import Redrive
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 from redrive.errors import StoreError
+from redrive.stores.contract import Store  # noqa: TC001 - beside the letter
 from redrive.stores.sqlite import SqliteStore, writer
+from redrive.wiring import open_store
 
 QUICK = RetryPolicy.exponential(first=0.02, cap=0.1, max_attempts=4)
 KINDS = ("ok", "ok", "ok", "slow", "flaky", "bad", "threaded")
 
 
-class Watched(SqliteStore):
-    """The store, and what it answered."""
+class Watching:
+    """A store's other half: writes down what it answered."""
 
-    def __init__(self, path: Path, log: Log, **options: Any) -> None:
-        super().__init__(path, **options)
-        self.log = log
+    log: Log
 
     async def put(self, drafts):
         self.log.write(*[("offered", draft.id) for draft in drafts])
@@ -81,12 +81,26 @@ class Watched(SqliteStore):
             self.log.write(*lines)
 
 
+def watched(place: str | Path, log: Log) -> Store:
+    """Return the store of the file, or of the PostgreSQL URL, that writes what it answers into *log*."""
+    store = open_store(place) if isinstance(place, str) else SqliteStore(place)
+    store.__class__ = type("Watched", (Watching, type(store)), {})
+    store.log = log  # type: ignore[attr-defined]
+    return store
+
+
 def build(
-    folder: str | Path, *, lease: float = 1.0, sweep: float = 0.1, history: Path | None = None, **settings: Any
+    folder: str | Path,
+    *,
+    url: str = "",
+    lease: float = 1.0,
+    sweep: float = 0.1,
+    history: Path | None = None,
+    **settings: Any,
 ) -> tuple[Redrive, Log]:
-    """Return an application on the file of *folder* whose handlers write the history."""
+    """Return an application on *url*, or the file of *folder*, whose handlers write the history."""
     log = Log(history or Path(folder) / "history")
-    store = Watched(Path(folder) / "redrive.db", log)
+    store = watched(url or Path(folder) / "redrive.db", log)
     app = Redrive(store=store, lease_seconds=lease, sweep_seconds=sweep, poll_seconds=0.1, **settings)
 
     async def ok(letter: Letter) -> None:

@@ -1,0 +1,95 @@
+"""
+kill -9 of the PostgreSQL server while workers work and others put letters.
+
+Owns when its plug is pulled, and that it is started again on the same files. Workers are
+left alone: they must find back by themselves.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from tests.torture import looks
+from tests.torture.checker import judge
+from tests.torture.history import History
+from tests.torture.kills import LEASE, SWEEP, WORK, Outcome, Sampler, come_to_rest
+from tests.torture.nursery import Nursery
+from tests.torture.workload import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.servers.postgres import Postgres
+
+WORKERS = 3
+
+
+def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue: bool = False) -> Outcome:
+    """
+    Kill the server *cycles* times, let the rest come to rest, judge.
+
+    With *rescue* a worker is killed just before, so that the server dies while others rescue its letters.
+    """
+    began, rng = time.monotonic(), random.Random(seed)
+    common = {"folder": str(folder), "url": server.url, "lease": LEASE, "sweep": SWEEP}
+    with Nursery() as nursery:
+
+        def start() -> int:
+            return nursery.start(WORK, **common, produce=1_000_000, napping=3, seed=rng.randrange(1 << 30))
+
+        pids = [start() for _ in range(WORKERS)]
+        problems = []
+        with Sampler(server.url) as sampler:
+            _wait_for_workers(server.url)
+            for _ in range(cycles):
+                time.sleep(rng.uniform(0.05, 0.4))
+                if rescue:
+                    nursery.kill(pids.pop(0))
+                    time.sleep(LEASE + rng.uniform(0, 2 * SWEEP))
+                server.kill()
+                time.sleep(rng.choice((0, 0, 0.2)))
+                server.restart()
+                if rescue:
+                    pids.append(start())
+            problems += _stop(nursery, pids)
+            come_to_rest(nursery, folder, url=server.url)
+    verdict = judge(History(folder / "history"), server.url, floor=cycles)
+    verdict.problems += problems + sampler.problems[:5]
+    return Outcome(
+        verdict=verdict,
+        cycles=cycles,
+        samples=sampler.samples,
+        worst_overdue_ms=sampler.worst,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _wait_for_workers(url: str) -> None:
+    with looks.at(url) as look:
+
+        def there() -> bool:
+            try:
+                return look.workers() > 0
+            except looks.Away:
+                return False
+
+        if not wait_for(there, 20):
+            message = "no worker has begun"
+            raise TimeoutError(message)
+
+
+def _stop(nursery: Nursery, pids: list[int]) -> list[str]:
+    """Ask the workers to end; a worker that died because its server did is a finding."""
+    dead = [f"a worker ended with {nursery.code(pid)}" for pid in pids if nursery.code(pid) is not None]
+    for pid in pids:
+        if nursery.code(pid) is None:
+            nursery.signal(pid, signal.SIGTERM)
+    wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), 30)
+    for pid in pids:
+        if nursery.code(pid) is None:
+            dead.append("a worker did not end when it was asked to")
+            nursery.kill(pid)
+    return dead
