@@ -28,6 +28,7 @@ from redrive.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from urllib.parse import SplitResult
 
     from redrive.core.breaker import BreakerRules
     from redrive.core.facts import Fact
@@ -57,7 +58,8 @@ def _postgres(url: str) -> Store:
     Return the PostgreSQL store behind *url*.
 
     `?schema=NAME` names the schema; `?pooled=yes` is for a transaction-mode pooler in between;
-    `?listen=no` polls only. All other parameters are PostgreSQL's own.
+    `?listen=no` polls only, `?listen=HOST:PORT` listens there, past the pooler. All other parameters are
+    PostgreSQL's own.
     """
     try:
         from redrive.stores.postgres import PostgresStore
@@ -71,20 +73,30 @@ def _postgres(url: str) -> Store:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: value for name, value in pairs if name in _POSTGRES}
     rest = urlencode([(name, value) for name, value in pairs if name not in _POSTGRES])
+    dsn = parts._replace(query=rest)
     return PostgresStore(
-        urlunsplit(parts._replace(query=rest)),
+        urlunsplit(dsn),
         schema=ours.get("schema", "redrive"),
         pooled=_is_yes("pooled", ours.get("pooled", "no")),
-        listen=_is_yes("listen", ours.get("listen", "yes")),
+        listen=_listen(ours.get("listen", "yes"), dsn),
     )
 
 
 _POSTGRES = ("schema", "pooled", "listen")
 
 
-def _is_yes(name: str, value: str) -> bool:
+def _listen(value: str, dsn: SplitResult) -> bool | str:
+    """Return whether to listen, or the DSN to listen by: the same as the store's, but at another host and port."""
+    host, colon, port = value.rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        return _is_yes("listen", value, "yes, no, or the HOST:PORT of the server itself")
+    user, at, _ = dsn.netloc.rpartition("@")
+    return urlunsplit(dsn._replace(netloc=f"{user}{at}{value}"))
+
+
+def _is_yes(name: str, value: str, allowed: str = "yes or no") -> bool:
     if value.lower() not in ("yes", "no"):
-        raise SettingsError([f"cannot read {name}={value!r} in the store's URL; it is yes or no"])
+        raise SettingsError([f"cannot read {name}={value!r} in the store's URL; it is {allowed}"])
     return value.lower() == "yes"
 
 

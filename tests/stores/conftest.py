@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers.pgbouncer import shared as shared_pooler
 from tests.servers.postgres import Missing, shared
 from tests.stores.samples import check_books
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from redrive.stores.contract import Store
 
-NAMES = ["memory", "sqlite", "postgres", "postgres16"]
+NAMES = ["memory", "sqlite", "postgres", "postgres16", "pgbouncer"]
 
 
 def make_store(name: str, folder: Path, clock: ManualClock) -> Store:
@@ -32,6 +33,8 @@ def make_store(name: str, folder: Path, clock: ManualClock) -> Store:
         return SqliteStore(folder / "redrive.db", clock=clock)
     from tests.stores.fresh import FreshStore  # noqa: PLC0415 - only where there is a driver
 
+    if name == "pgbouncer":
+        return FreshStore(pooler_url(), folder, clock, pooled=True)
     return FreshStore(server_url(16 if name == "postgres16" else 18), folder, clock)
 
 
@@ -44,6 +47,15 @@ def server_url(version: int = 18) -> str:
         return shared(version).url
     except Missing as missing:
         give_up(str(missing))
+
+
+def pooler_url() -> str:
+    """Return where the shared pooler is; a missing one fails in CI and skips elsewhere."""
+    server_url()
+    try:
+        return shared_pooler().url
+    except Missing as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
 
 
 @asynccontextmanager

@@ -21,8 +21,8 @@ _seen: set[tuple[str, Path]] = set()
 class FreshStore(PostgresStore):
     """Empties the schema when its folder opens it for the first time."""
 
-    def __init__(self, url: str, folder: Path, clock: StoreClock | None) -> None:
-        super().__init__(url, clock=clock)
+    def __init__(self, url: str, folder: Path, clock: StoreClock | None, *, pooled: bool = False) -> None:
+        super().__init__(url, clock=clock, pooled=pooled)
         self._name = url, folder
 
     async def open(self) -> None:

@@ -70,9 +70,7 @@ class Calls:
 
     async def fetch(self, connection: Any, statement: str, *arguments: Any) -> list[Any]:
         """Run one statement as one transaction; behind a pooler that must be said."""
-        if not self._server.pooled:
-            return list(await connection.fetch(self._sql[statement], *arguments))
-        async with connection.transaction():
+        async with self._server.alone(connection):
             return list(await connection.fetch(self._sql[statement], *arguments))
 
     async def read(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:

@@ -28,8 +28,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # until a lost connection is made agai
 class Wire:
     """This process's end of the line."""
 
-    def __init__(self, server: Server, notify: str, ring: Callable[[], None], *, listen: bool) -> None:
-        self._server, self._notify, self._ring, self._listen = server, notify, ring, listen
+    def __init__(self, server: Server, notify: str, ring: Callable[[], None], *, direct: Server | None) -> None:
+        """*direct* gives the connection that listens, past any pooler; None: nothing is heard."""
+        self._server, self._notify, self._ring, self._direct = server, notify, ring, direct
         self._name = secrets.token_hex(8)
         self._news = asyncio.Event()
         self.listening = asyncio.Event()
@@ -39,8 +40,8 @@ class Wire:
         """Begin to listen, and be ready to send."""
         self._news, self.listening = asyncio.Event(), asyncio.Event()
         self._tasks = [asyncio.create_task(self._send())]
-        if self._listen:
-            self._tasks.append(asyncio.create_task(self._hear()))
+        if self._direct is not None:
+            self._tasks.append(asyncio.create_task(self._hear(self._direct)))
 
     async def close(self) -> None:
         """Hang up."""
@@ -63,21 +64,22 @@ class Wire:
             await asyncio.sleep(_REST)
 
     async def _send_one(self, connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
-        await connection.execute(self._notify, CHANNEL, self._name)
+        async with self._server.alone(connection):
+            await connection.execute(self._notify, CHANNEL, self._name)
 
-    async def _hear(self) -> None:
+    async def _hear(self, direct: Server) -> None:
         pause = _FIRST_PAUSE
         while True:
             with contextlib.suppress(Exception):  # whatever it was, it is tried again
-                await self._listen_once()
+                await self._listen_once(direct)
                 pause = _FIRST_PAUSE
             await asyncio.sleep(pause)
             self._ring()  # whatever is said meanwhile is missed
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _listen_once(self) -> None:
+    async def _listen_once(self, direct: Server) -> None:
         """Listen until the connection is lost."""
-        connection = await self._server.connect()
+        connection = await direct.connect()
         lost = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _: lost.set())

@@ -87,7 +87,8 @@ async def version(connection: Any, schema: str) -> tuple[int, int] | None:
 
 async def ensure(connection: Any, schema: str) -> None:
     """Make a schema that is missing; raise SchemaMismatch for one that does not fit this release."""
-    found = await version(connection, schema)
+    async with connection.transaction():  # a pooler keeps to one server for no less
+        found = await version(connection, schema)
     if found is None:
         await migrate(connection, schema)
     elif found[0] < newest(schema):

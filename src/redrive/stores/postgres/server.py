@@ -21,6 +21,7 @@ from redrive.errors import RedriveError, StoreClosed, StoreError, StoreUnavailab
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
 T = TypeVar("T")
 
@@ -51,10 +52,21 @@ class Server:
         self.closed, self._pid = False, os.getpid()
         self._free = asyncio.Semaphore(self._size)
         try:
-            await self.ask(_check)
+            await self.ask(self._check)
         except BaseException:
             await self.close()
             raise
+
+    async def _check(self, connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
+        async with self.alone(connection):
+            replica, fsync = await connection.fetchrow("SELECT pg_is_in_recovery(), current_setting('fsync')")
+        if replica:
+            raise StoreUnavailable(
+                "cannot keep letters on a read replica: it refuses writes; point the URL at the primary "
+                "(several hosts may be named: add ?target_session_attrs=read-write)"
+            )
+        if fsync == "off":
+            _log.warning("fsync is off on this server: letters that were accepted do not survive a power cut")
 
     async def close(self) -> None:
         """Let go of every connection."""
@@ -62,6 +74,10 @@ class Server:
         idle, self._idle = self._idle, []
         for connection in idle:
             await _close(connection)
+
+    def alone(self, connection: Any) -> AbstractAsyncContextManager[Any]:
+        """Return a transaction for one statement: a pooler may answer its halves by two servers unless that is said."""
+        return connection.transaction() if self.pooled else contextlib.nullcontext()
 
     async def connect(self) -> Any:
         """Return a connection of its own; the caller closes it."""
@@ -118,17 +134,6 @@ class Server:
             await _close(connection)
         else:
             connection.terminate()  # it may be dead without saying so: nobody waits for its good-bye
-
-
-async def _check(connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
-    replica, fsync = await connection.fetchrow("SELECT pg_is_in_recovery(), current_setting('fsync')")
-    if replica:
-        raise StoreUnavailable(
-            "cannot keep letters on a read replica: it refuses writes; point the URL at the primary "
-            "(several hosts may be named: add ?target_session_attrs=read-write)"
-        )
-    if fsync == "off":
-        _log.warning("fsync is off on this server: letters that were accepted do not survive a power cut")
 
 
 async def _close(connection: Any) -> None:

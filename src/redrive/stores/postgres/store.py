@@ -61,16 +61,21 @@ class PostgresStore:
         *,
         schema: str = "redrive",
         pooled: bool = False,
-        listen: bool = True,
+        listen: bool | str = True,
         clock: StoreClock | None = None,
     ) -> None:
-        """*clock* is for tests: without one the server's own clock is the only one."""
+        """
+        *listen* may be a DSN past the pooler: nobody can listen through one that is *pooled*.
+
+        *clock* is for tests: without one the server's own clock is the only one.
+        """
         self.schema = schema
         sql = _statements(schema)
         self._server = Server(dsn, pooled=pooled)
         self._calls = Calls(self._server, sql, clock)
         self._bell = Bell()
-        self._wire = Wire(self._server, sql["notify"], self._bell.ring, listen=listen)
+        direct = Server(listen) if isinstance(listen, str) else self._server if listen and not pooled else None
+        self._wire = Wire(self._server, sql["notify"], self._bell.ring, direct=direct)
         self._taker = Taker(hints=clock is None)
         self._unanswered: dict[str, list[int]] = {}  # by worker: calls whose answers were never heard
 
@@ -100,8 +105,12 @@ class PostgresStore:
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
-        found = await self._connected(lambda connection, _: schema.version(connection, self.schema))
+        found = await self._connected(self._version)
         return schema.script(self.schema, 0 if found is None else found[0])
+
+    async def _version(self, connection: Any, _again: bool) -> tuple[int, int] | None:  # noqa: FBT001 - as every work
+        async with connection.transaction():
+            return await schema.version(connection, self.schema)
 
     async def _connected(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
         """Do *work* whether or not the store is open."""
