@@ -420,8 +420,42 @@ BITING = {
 def test_no_error_bites_its_judge(how, rules):
     policy = RetryPolicy.exponential(terminal_errors=(KeyError, "x"), retryable_errors=(LookupError,))
     failure = classify(BITING[how](), policy, rules)
-    assert failure.fingerprint.endswith("-v1")
+    assert failure.fingerprint.endswith("-v1") or not rules.is_grouped
     msgspec.json.encode(failure)
+
+
+def test_two_errors_of_one_class_are_judged_by_what_each_carries():
+    class Refused(Exception):
+        pass
+
+    def carrying(**traits):
+        error = Refused("no")
+        vars(error).update(traits)
+        return error
+
+    caused = Refused("no")
+    caused.__cause__ = ConnectionResetError("by peer")
+    plain, limited, after, reset = (
+        classify(error, POLICY, KAFKA)
+        for error in (Refused("no"), carrying(status_code=429), carrying(retry_after=7), caused)
+    )
+
+    assert plain.rule.startswith("no rule knows it")
+    assert limited.rule == "it carries HTTP status 429"
+    assert after.retry_after == 7
+    assert reset.category is Category.NETWORK
+    assert classify(Refused("again"), POLICY, KAFKA).rule == plain.rule
+
+
+def test_a_class_whose_errors_compute_their_status_is_asked_each_time():
+    class Answer(Exception):
+        @property
+        def status_code(self):
+            return self.args[0]
+
+    assert [classify(Answer(code), POLICY, KAFKA).rule for code in (404, 503)] == [
+        "it carries HTTP status 404", "it carries HTTP status 503",
+    ]  # fmt: skip
 
 
 @given(st.text(st.characters()), st.text(st.characters()))

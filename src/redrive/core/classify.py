@@ -9,6 +9,7 @@ default. The answer says which rule matched. Knows no delay and no state: `decid
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +17,7 @@ import msgspec
 
 from redrive.core import known
 from redrive.core.describe import MESSAGE_LIMIT, NAME_LIMIT, causes, clean, describe, leaves, peek, text_of, type_name
-from redrive.core.fingerprint import fingerprint
+from redrive.core.fingerprint import Fingerprint, fingerprint
 from redrive.core.known import Meaning
 from redrive.core.letter import Category, Failure
 from redrive.core.policy import DEFAULT_RETRY_POLICY, LONGEST
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from redrive.core.policy import ErrorNames, RetryPolicy
 
+_NO_FINGERPRINT = Fingerprint("", "", "")
 _REJECTS = {"Reject", "TerminalHandlerError", "redrive.errors.Reject", "redrive.Reject", "redrive.TerminalHandlerError"}
 _HOPELESS = frozenset({Category.PERMISSION, Category.VALIDATION, Category.PERMANENT})
 
@@ -44,11 +46,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     terminal_categories: frozenset[Category] = frozenset()
     undecodable_is_terminal: bool = True
     reads_texts: bool = False  # text decides for exceptions, too, and a plain ValueError is a validation failure
+    is_grouped: bool = True  # its failures are fingerprinted; where nobody groups them, every retry would pay for it
 
 
 HANDLER = Rules(name="handler", terminal_meanings=frozenset({Meaning.INTEGRITY}))
 OUTBOX = Rules(name="outbox", terminal_meanings=frozenset({Meaning.INTEGRITY, Meaning.INVALID}))
-KAFKA = Rules(name="kafka", undecodable_is_terminal=False)
+KAFKA = Rules(name="kafka", undecodable_is_terminal=False, is_grouped=False)
 WORKFLOW = Rules(name="workflow", unknown=Category.PERMANENT, terminal_categories=_HOPELESS, reads_texts=True)
 
 
@@ -64,7 +67,7 @@ class Verdict(NamedTuple):
 def classify(error: BaseException, policy: RetryPolicy, rules: Rules = HANDLER) -> Failure:
     """Return *error* as a Failure: described, judged, fingerprinted; never raises, whatever *error* is."""
     error_type, message, frames = describe(error)
-    return _failure(error_type, message, frames, _judge(error, policy, rules))
+    return _failure(error_type, message, frames, _judge(error, policy, rules), rules)
 
 
 def classify_text(
@@ -83,11 +86,11 @@ def classify_text(
         or _by_text(f"{name}: {said}", rules)
         or _unknown(rules)
     )
-    return _failure(name, said, tuple(frames), verdict)
+    return _failure(name, said, tuple(frames), verdict, rules)
 
 
-def _failure(error_type: str, message: str, frames: tuple[str, ...], verdict: Verdict) -> Failure:
-    marks = fingerprint(error_type, frames, message)
+def _failure(error_type: str, message: str, frames: tuple[str, ...], verdict: Verdict, rules: Rules) -> Failure:
+    marks = fingerprint(error_type, frames, message) if rules.is_grouped else _NO_FINGERPRINT
     return Failure(
         error_type=error_type,
         message=message,
@@ -105,6 +108,8 @@ def _judge(error: BaseException, policy: RetryPolicy, rules: Rules) -> Verdict:
     explicit = _by_own_word(error, rules) or _by_lists(_lineage(error), policy)
     if explicit:
         return _with_floor(explicit, error)
+    if _is_bare(error) and (verdict := _by_class_alone(type(error), rules)):
+        return verdict
     if members := leaves(error):
         return _of_group([_judge(member, policy, rules) for member in members])
     verdict = (
@@ -175,10 +180,13 @@ def _is_listed(entries: ErrorNames, kind: type | None, names: set[str]) -> bool:
 
 def _by_type(error: BaseException, rules: Rules) -> Verdict | None:
     for suspect in (error, *causes(error)):
-        keys = [f"{module.partition('.')[0]}.{name}" for module, name in _family(suspect)]
-        if verdict := _by_names(keys, rules):
+        if verdict := _by_names(_keys(_family(suspect)), rules):
             return verdict
     return None
+
+
+def _keys(family: list[tuple[str, str]]) -> list[str]:
+    return [f"{module.partition('.')[0]}.{name}" for module, name in family]
 
 
 def _by_names(keys: list[str], rules: Rules) -> Verdict | None:
@@ -221,7 +229,11 @@ def _lineage(error: BaseException) -> Iterator[tuple[type, set[str]]]:
 
 def _family(error: BaseException) -> list[tuple[str, str]]:
     """Return module and name of the error's class and its parents."""
-    return [(_word(peek(kind, "__module__")), _word(peek(kind, "__qualname__"))) for kind in _mro(error)]
+    return _names(_mro(error))
+
+
+def _names(kinds: tuple[type, ...]) -> list[tuple[str, str]]:
+    return [(_word(peek(kind, "__module__")), _word(peek(kind, "__qualname__"))) for kind in kinds]
 
 
 def _mro(error: BaseException) -> tuple[type, ...]:
@@ -231,6 +243,31 @@ def _mro(error: BaseException) -> tuple[type, ...]:
 
 def _word(thing: object) -> str:
     return thing if type(thing) is str else "?"
+
+
+# ---------------------------------------------------------------------- most errors carry nothing
+
+_LOOKED_AT = frozenset({"code", "errno", "headers", "response", "retry_after", "seconds", "status", "status_code"})
+_HOOKS = frozenset({"__cause__", "__class__", "__dict__", "__getattr__", "__getattribute__", "exceptions"})
+
+
+def _is_bare(error: BaseException) -> bool:
+    """Whether *error* itself carries nothing that a rule looks at: no cause, no status."""
+    if type(type(error)) is not type:  # a class of a class of somebody's own: nothing is what it seems
+        return False
+    own = peek(error, "__dict__")
+    return type(own) is dict and _LOOKED_AT.isdisjoint(own) and peek(error, "__cause__") is None
+
+
+@lru_cache(maxsize=512)  # a dependency that is down raises the same class a thousand times
+def _by_class_alone(kind: type[BaseException], rules: Rules) -> Verdict | None:
+    """Return the verdict on any bare error of exactly *kind*, or None if its class gives it something to look at."""
+    if rules.reads_texts or issubclass(kind, (OSError, BaseExceptionGroup)):
+        return None
+    for each in kind.__mro__:
+        if type(each) is not type or (each.__module__ != "builtins" and (_LOOKED_AT | _HOOKS) & vars(each).keys()):
+            return None
+    return _by_names(_keys(_names(kind.__mro__)), rules) or _unknown(rules)
 
 
 # ---------------------------------------------------------------------- what it carries

@@ -30,12 +30,16 @@ class Clock(Protocol):
         """Rest this thread."""
 
 
+_dice = random.Random()  # not the module's own: who seeds that for a test must not align a fleet's jitter
+os.register_at_fork(after_in_child=_dice.seed)
+
+
 class SystemClock:
     """The machine's clock and an honest die."""
 
     def __init__(self) -> None:
         self.monotonic = time.monotonic
-        self.draw = random.SystemRandom().random
+        self.draw = _dice.random
 
     async def sleep(self, seconds: float) -> None:
         """Rest this task."""

@@ -16,6 +16,7 @@ from redrive.core.decide import SUCCEEDED, Failed
 from redrive.engine.attempt import attempt, failure_of, timed_out
 from redrive.engine.execution import STOPPED
 from redrive.engine.ledger import Ledger, Run
+from redrive.engine.limits import Limit
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -39,13 +40,14 @@ else:
 
 
 class _TaskRun(Run):
-    __slots__ = ("task", "verdict")
+    __slots__ = ("limit", "task", "verdict")
 
     def __init__(
         self, handler: Handler, letter: Letter, ticket: object, done: Done, *, task: asyncio.Task[Outcome]
     ) -> None:
         super().__init__(handler, letter, ticket, done)
         self.task = task
+        self.limit: Limit[_TaskRun] | None = None
         self.verdict: Failed | None = None  # why we cancelled it
 
 
@@ -58,6 +60,7 @@ class TaskEngine:
         self._cancel_grace = cancel_grace
         self._ledger: Ledger[_TaskRun] = Ledger()
         self._leftovers: set[asyncio.Task[Outcome]] = set()  # settled, but still unwinding
+        self._limits: dict[float, Limit[_TaskRun]] = {}  # by span
         self._closed = False
 
     def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
@@ -83,6 +86,8 @@ class TaskEngine:
     def interrupt(self) -> None:
         """Cancel everything; its outcome is Interrupted at once."""
         self._closed = True
+        for limit in self._limits.values():
+            limit.close()
         for run in self._ledger:
             self._abandon(run)
             self._ledger.settle(run, STOPPED)
@@ -90,19 +95,23 @@ class TaskEngine:
     def _watch(self, run: _TaskRun, loop: asyncio.AbstractEventLoop) -> None:
         self._ledger.open(run)
         run.task.add_done_callback(lambda _task: self._finished(run))
-        if run.handler.timeout is not None:
-            run.timer = loop.call_later(run.handler.timeout, self._expire, run, loop)
+        span = run.handler.timeout
+        if span is not None:
+            run.limit = self._limits.get(span) or self._limits.setdefault(span, Limit(span, self._expire, loop))
+            run.limit.hold(run)
 
     def _finished(self, run: _TaskRun) -> None:
+        if run.limit is not None:
+            run.limit.let_go(run)
         outcome = _outcome(run.task, run.handler)
         # What it finished in spite of its time limit is finished: trying again would do it twice.
         self._ledger.settle(run, outcome if run.verdict is None or outcome is SUCCEEDED else run.verdict)
 
-    def _expire(self, run: _TaskRun, loop: asyncio.AbstractEventLoop) -> None:
+    def _expire(self, run: _TaskRun) -> None:
         if run.task.done():  # in this very round; its own outcome counts
             return
         run.verdict = timed_out(run.handler)
-        run.timer = loop.call_later(self._cancel_grace, self._give_up, run)
+        run.timer = asyncio.get_running_loop().call_later(self._cancel_grace, self._give_up, run)
         run.task.cancel("timed out")
 
     def _give_up(self, run: _TaskRun) -> None:

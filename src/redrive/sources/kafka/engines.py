@@ -65,6 +65,7 @@ class ExecutionEngine:
         self._ready: deque[Record] = deque()
         self._waiting: Waiting[Record] = Waiting()
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
         self._pumping = False
         self._closed = False
 
@@ -177,14 +178,17 @@ class ExecutionEngine:
         self._arm(now)
 
     def _arm(self, now: float) -> None:
+        """See to it that we wake when the first retry is due; a timer that rings before that is left alone."""
         due = self._waiting.next_due
+        if due is None or (self._timer is not None and self._rings_at <= due):
+            return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None
-        if due is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._wake)
+        self._rings_at = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._wake)
 
     def _wake(self) -> None:
+        self._timer = None
         now = self._clock.monotonic()
         self._ready.extendleft(reversed(self._waiting.pop_due(now)))  # they hold back their keys: first
         self._pump()
