@@ -108,7 +108,7 @@ def _judge(error: BaseException, policy: RetryPolicy, rules: Rules) -> Verdict:
     explicit = _by_own_word(error, rules) or _by_lists(_lineage(error), policy)
     if explicit:
         return _with_floor(explicit, error)
-    if _is_bare(error) and (verdict := _by_class_alone(type(error), rules)):
+    if _is_bare(error) and (verdict := _by_class_alone(type(error), rules)):  # type: ignore[arg-type]  # a class of the usual kind can be hashed
         return verdict
     if members := leaves(error):
         return _of_group([_judge(member, policy, rules) for member in members])
