@@ -59,14 +59,14 @@ class Interrupted(msgspec.Struct, frozen=True):
 
 Outcome = Succeeded | Failed | Lost | Interrupted
 SUCCEEDED = Succeeded()
-_DELIVERED = Move(Status.DELIVERED, "succeeded")
+DELIVERED = Move(Status.DELIVERED, "succeeded")
 
 
 def decide(standing: Standing, outcome: Outcome, policy: RetryPolicy, draw: float, *, age: float = 0.0) -> Move:
     """Return the move that *outcome* calls for; *draw* is in [0, 1), *age* the seconds that the cycle has lasted."""
     match outcome:
         case Succeeded():
-            return _DELIVERED
+            return DELIVERED
         case Interrupted(reason, wait):
             return Move(Status.PENDING, reason, delay=wait, counts=False)
         case Lost(reason):

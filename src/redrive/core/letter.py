@@ -175,7 +175,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
         return None if self.failed_us is None else instant(self.failed_us)
 
 
-class Draft(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A letter to be put: what the sender says; the store adds the rest."""
 
     id: str

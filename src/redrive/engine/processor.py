@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost, Succeeded, decide, held_back, is_retry
+from redrive.core.decide import DELIVERED, SUCCEEDED, Failed, Interrupted, Lost, decide, held_back, is_retry
 from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
 from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
+from redrive.engine.tasks import begin
 from redrive.errors import PolicyError, StoreUnavailable
 from redrive.failpoints import hit
 
@@ -91,11 +92,12 @@ class Processor:
         self._asked = None
         self._store_is(away="")
         hit("processor.after_exchange")
-        self._tell(settled, exchanged)
         self._take(exchanged.claims)
         if self._has_ready and not self._suspect:
-            self._asked = self._ask()
-            await asyncio.sleep(0)  # lets it reach the store, which then works while the handlers do
+            self._asked = self._ask()  # first of all: the store works while we tell, and while the handlers run
+        self._tell(settled, exchanged)
+        if self._asked:
+            await asyncio.sleep(0)  # lets it reach the store where tasks do not start at once, and others have a turn
         hit("processor.before_start")
         self._start_ready()
         hit("processor.after_start")
@@ -120,7 +122,7 @@ class Processor:
         return any(line.ready for line in self._lines.all)
 
     def _ask(self) -> asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]]:
-        return asyncio.ensure_future(self._exchange(self._wants()))
+        return begin(self._exchange(self._wants()), asyncio.get_running_loop())
 
     async def _exchange(self, wants: list[Want]) -> tuple[list[tuple[Claim, Move]], Exchanged]:
         outcomes, self._outcomes = self._outcomes, []
@@ -238,14 +240,14 @@ class Processor:
 
     async def _decide_all(self, outcomes: list[tuple[Claim, Outcome]]) -> list[tuple[Claim, Move]]:
         hit("processor.before_decide")
-        moves = [(claim, self._decide(claim, outcome)) for claim, outcome in outcomes]
+        moves = [
+            (claim, DELIVERED if outcome is SUCCEEDED else self._decide(claim, outcome)) for claim, outcome in outcomes
+        ]
         self._count_firsts(outcomes)
-        retries = Counter(claim.letter.queue for claim, move in moves if is_retry(move))
+        retries = Counter([claim.letter.queue for claim, move in moves if move is not DELIVERED and is_retry(move)])
         return await self._pay_for(retries, moves) if retries else moves
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Move:
-        if outcome is SUCCEEDED:
-            return decide(claim, outcome, DEFAULT_RETRY_POLICY, 0.0)
         move = decide(claim, outcome, self.policy_of(claim), self._clock.draw(), age=self._age(claim))
         if self._version and move.failure is not None:
             failure = msgspec.structs.replace(move.failure, release=self._version)
@@ -273,9 +275,8 @@ class Processor:
 
     def _count_firsts(self, outcomes: list[tuple[Claim, Outcome]]) -> None:
         """Count first tries that came to something: they earn the retries."""
-        for claim, outcome in outcomes:
-            if claim.letter.attempts == 1 and isinstance(outcome, Succeeded | Failed):
-                self._firsts[claim.letter.queue] += 1
+        tried = [claim.letter for claim, outcome in outcomes if outcome is SUCCEEDED or isinstance(outcome, Failed)]
+        self._firsts.update([letter.queue for letter in tried if letter.attempts == 1])
 
     async def _pay_for(self, retries: Counter[str], moves: list[tuple[Claim, Move]]) -> list[tuple[Claim, Move]]:
         """Draw on the queues' budgets; where one is empty, its retries wait longer."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.core.decide import SUCCEEDED, Failed
 from redrive.engine.attempt import attempt, failure_of, timed_out
@@ -26,16 +26,20 @@ if TYPE_CHECKING:
     from redrive.engine.execution import Done
     from redrive.engine.handler import Handler
 
+T = TypeVar("T")
+
 _GRACE = 1.0  # seconds that a cancelled handler has to clean up
 
 if sys.version_info >= (3, 12):
 
-    def _begin(coroutine: Coroutine[Any, Any, Outcome], loop: asyncio.AbstractEventLoop) -> asyncio.Task[Outcome]:
+    def begin(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> asyncio.Task[T]:
+        """Start *coroutine* as a task of its own, at once where Python can."""
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
 
 else:
 
-    def _begin(coroutine: Coroutine[Any, Any, Outcome], loop: asyncio.AbstractEventLoop) -> asyncio.Task[Outcome]:
+    def begin(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> asyncio.Task[T]:
+        """Start *coroutine* as a task of its own, at once where Python can."""
         return asyncio.Task(coroutine, loop=loop)
 
 
@@ -69,7 +73,7 @@ class TaskEngine:
             done(ticket, STOPPED)
             return
         loop = asyncio.get_running_loop()
-        task = _begin(attempt(handler, letter), loop)
+        task = begin(attempt(handler, letter), loop)
         if task.done():
             done(ticket, _outcome(task, handler))
         else:

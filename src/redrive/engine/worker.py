@@ -13,6 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
+from redrive.engine.switching import quick_switching
 from redrive.errors import StoreError, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
 
@@ -79,8 +80,9 @@ class Worker:
         for duty in duties:
             duty.add_done_callback(self._duty_ended)
         try:
-            await self._rounds(until_idle=until_idle)
-            await self.finish()
+            with quick_switching():
+                await self._rounds(until_idle=until_idle)
+                await self.finish()
         except BaseException:  # cancelled, or a failure of ours: give back what we hold, blame no letter
             self.stop()
             self.stop()

@@ -23,12 +23,25 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft
     from redrive.stores.sqlite.turn import QueueRow
 
-_INSERT = """
+_COLUMNS = """
 INSERT INTO letters (seq, id, queue, kind, payload, content_type, key, priority, due_us, policy, generation, origin,
-                     handler, tenant, extras, token, cycle_us, created_us, updated_us, attempts, losses, cycles,
+                     handler, tenant, extras, cycle_us, created_us, updated_us, token, attempts, losses, cycles,
                      payload_version, status, held, lane, why)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?16, ?17, ?17, ?17, 0, 0, 0, 1, 'pending', 0, 0, 'enqueued')
+VALUES
 """
+_GIVEN = 15  # values that differ from letter to letter: seq to extras
+_SHARED = "?1, ?1, ?1, ?2, 0, 0, 0, 1, 'pending', 0, 0, 'enqueued'"  # the instant, three times, and the token
+_SIZES = (64, 8, 1)
+
+
+def _statement(count: int) -> str:
+    """Return one statement for *count* letters: a third quicker than one each, and no Python in between."""
+    firsts = range(3, 3 + count * _GIVEN, _GIVEN)
+    rows = (", ".join(f"?{place}" for place in range(first, first + _GIVEN)) for first in firsts)
+    return _COLUMNS + ", ".join(f"({given}, {_SHARED})" for given in rows)
+
+
+_INSERTS = [(size, _statement(size)) for size in _SIZES]
 
 
 def is_plain(draft: Draft, queue: QueueRow | None) -> bool:
@@ -42,27 +55,36 @@ class Arrivals:
     """What was put in one transaction and not yet inserted."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[object, ...]] = []
+        self._values: list[object] = []  # of all letters, one after the other
         self._kinds: list[tuple[str, str]] = []
 
-    def add(self, drafts: Sequence[Draft], seqs: Sequence[int], token: int, now_us: int) -> list[Receipt]:
+    def add(self, drafts: Sequence[Draft], first_seq: int, now_us: int) -> list[Receipt]:
         """Take *drafts*; they are in the table once `insert` was called."""
-        for draft, seq in zip(drafts, seqs, strict=True):
-            due = now_us + round(draft.delay * 1e6) if draft.due_us is None else draft.due_us
-            self._rows.append(
-                (
-                    seq, draft.id, draft.queue, draft.kind, draft.payload, draft.content_type, draft.key,
-                    int(draft.priority), due, draft.policy, draft.generation, draft.origin, draft.handler,
-                    draft.tenant, extras_of(draft), token, now_us,
-                )
+        values, kinds, seq = self._values, self._kinds, first_seq
+        for draft in drafts:
+            due = draft.due_us
+            if due is None:
+                due = now_us + round(draft.delay * 1e6) if draft.delay else now_us
+            values += (
+                seq, draft.id, draft.queue, draft.kind, draft.payload, draft.content_type, draft.key,
+                draft.priority, due, draft.policy, draft.generation, draft.origin, draft.handler,
+                draft.tenant, extras_of(draft),
             )  # fmt: skip
-            self._kinds.append((draft.queue, draft.kind))
+            kinds.append((draft.queue, draft.kind))
+            seq += 1
         return [Receipt(draft.id) for draft in drafts]
 
-    def insert(self, connection: apsw.Connection) -> Counter[tuple[str, str]]:
-        """Insert them and return how many there were by queue and kind."""
-        rows, self._rows = self._rows, []
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def insert(self, connection: apsw.Connection, token: int, now_us: int) -> Counter[tuple[str, str]]:
+        """Insert them by as few statements as can be; return how many there were by queue and kind."""
+        values, self._values = self._values, []
         kinds, self._kinds = self._kinds, []
-        if rows:
-            connection.executemany(_INSERT, rows)
+        left, start = len(kinds), 0
+        for size, statement in _INSERTS:
+            while left >= size:
+                end = start + size * _GIVEN
+                connection.execute(statement, (now_us, token, *values[start:end]))
+                left, start = left - size, end
         return Counter(kinds)

@@ -7,10 +7,10 @@ Owns who may run what and for how long. What becomes of a claim is `settling`.
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from heapq import merge
-from itertools import chain
-from operator import itemgetter
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -79,6 +79,7 @@ class Taker:
 
 _KIND = itemgetter(3)
 _DUE = itemgetter(9, 0)
+_TOKEN = attrgetter("letter.token")
 
 
 def _candidates(turn: Turn, want: Want, kind: str, priority: int) -> apsw.Cursor:
@@ -133,9 +134,9 @@ def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) 
 
 def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
     """Sort *claims* by the act that made them: one statement can then handle many."""
-    groups: defaultdict[int, list[Claim]] = defaultdict(list)
-    for claim in claims:
-        groups[claim.letter.token].append(claim)
+    groups: dict[int, list[Claim]] = {}
+    for token, group in groupby(claims, key=_TOKEN):  # claims of one act mostly come together
+        groups.setdefault(token, []).extend(group)
     return groups
 
 

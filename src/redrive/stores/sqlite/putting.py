@@ -33,9 +33,8 @@ VALUES ({", ".join("?" * 28)}) ON CONFLICT DO NOTHING
 def put(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
     """Keep *drafts*; duplicates are answered with the id that is kept."""
     turn.rang = True
-    if not turn.careful and all(is_plain(draft, turn.queues.get(draft.queue)) for draft in drafts):
-        seqs = [turn.next_seq() for _ in drafts]
-        return turn.arrivals.add(drafts, seqs, turn.next_token(), turn.now_us)
+    if not turn.careful and all([is_plain(draft, turn.queues.get(draft.queue)) for draft in drafts]):  # noqa: C419 - quicker
+        return turn.arrivals.add(drafts, turn.next_seq(len(drafts)), turn.now_us)
     turn.insert_arrivals()
     return _put_carefully(turn, drafts)
 

@@ -53,6 +53,8 @@ def settle(turn: Turn, settlements: Sequence[Settlement]) -> tuple[bool, ...]:
     successes = [claim for claim, move in settlements if move.to is Status.DELIVERED]
     refused = _deliver_all(turn, successes, token)
     hit("settle.inside")
+    if not refused and len(successes) == len(settlements):
+        return (True,) * len(settlements)
     return tuple(
         claim.ref not in refused if move.to is Status.DELIVERED else _move(turn, claim, move, token)
         for claim, move in settlements
@@ -101,9 +103,12 @@ def _count(turn: Turn, claims: Sequence[Claim]) -> None:
 
 def _release_followers(turn: Turn, claims: Sequence[Claim]) -> None:
     lanes.delivered(turn, [claim.ref for claim in claims])
+    ordered = {queue.name for queue in turn.queues.values() if queue.ordered}
+    if not ordered:
+        return
     for claim in claims:
         letter = claim.letter
-        if letter.key is not None and turn.queue(letter.queue).ordered:
+        if letter.key is not None and letter.queue in ordered:
             lanes.advance(turn, letter.queue, letter.key)
 
 

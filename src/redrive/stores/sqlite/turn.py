@@ -74,10 +74,11 @@ class Turn:
         """The newest number given."""
         return self._token
 
-    def next_seq(self) -> int:
-        """Return the next letter's place."""
-        self._seq += 1
-        return self._seq
+    def next_seq(self, count: int = 1) -> int:
+        """Return the next letter's place, the first of *count*."""
+        first = self._seq + 1
+        self._seq += count
+        return first
 
     def lease(self, seconds: float) -> int:
         """Return the lease that ends *seconds* from now."""
@@ -126,7 +127,9 @@ class Turn:
 
     def insert_arrivals(self) -> None:
         """Insert the plain letters that were put so far, before anybody looks for them."""
-        for (queue, kind), count in self.arrivals.insert(self.connection).items():
+        if not self.arrivals:
+            return
+        for (queue, kind), count in self.arrivals.insert(self.connection, self.next_token(), self.now_us).items():
             self.tally(Trait(queue, kind, "enqueued"), count)
             self.tally(Trait(queue, kind, "pending"), count)
 
