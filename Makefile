@@ -85,6 +85,6 @@ $(BENCH_VENV)/.pip: .ci/venv
 	@touch $@
 
 $(BENCH_VENV)/.bench: pyproject.toml $(BENCH_VENV)/.pip
-	$(BENCH_VENV)/bin/python -m pip install --quiet --editable . --group bench
+	$(BENCH_VENV)/bin/python -m pip install --quiet --editable '.[postgres]' --group bench
 	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-honker || echo "honker does not install here; the benchmarks go on without it"
 	@touch $@

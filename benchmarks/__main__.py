@@ -14,7 +14,7 @@ import sys
 from benchmarks.fresh import CaseFailed
 from benchmarks.report import publish
 
-NAMES = ("sqlite", "retry")
+NAMES = ("sqlite", "postgres", "retry")
 
 
 def main() -> int:

@@ -107,7 +107,10 @@ def publish(report: Report) -> None:
 
 # ---------------------------------------------------------------------- surroundings
 
-_LIBRARIES = ("apsw", "huey", "litequeue", "persist-queue", "honker", "tenacity", "stamina")
+_LIBRARIES = (
+    "apsw", "huey", "litequeue", "persist-queue", "honker", "asyncpg", "pgqueuer", "procrastinate", "psycopg", "uvloop",
+    "tenacity", "stamina",
+)  # fmt: skip
 
 
 def surroundings() -> dict[str, str]:

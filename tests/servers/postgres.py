@@ -145,25 +145,35 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(version: int = 18, **options: str) -> Postgres:
-    """Start a server with *options* such as fsync="off"; raise Missing if there is none to start."""
+def start(version: int = 18, *, home: Path | None = None, **options: str) -> Postgres:
+    """
+    Start a server with *options* such as fsync="off"; raise Missing if there is none to start.
+
+    In a given *home* it goes on with the files that an earlier server left there.
+    """
     run = _unprivileged()
     folder = _reachable(binaries(version), run)
-    home = Path(tempfile.mkdtemp(prefix="redrive-pg-"))
+    kept, home = home is not None, home or Path(tempfile.mkdtemp(prefix="redrive-pg-"))
     if run:
         os.chown(home, run["user"], run["group"])
-    command = [folder / "initdb", "-D", home / "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]
-    made = subprocess.run([*command, "--locale=C"], check=False, capture_output=True, cwd=home, **run)
-    if made.returncode != 0:
-        raise Missing(f"initdb failed: {made.stderr.decode(errors='replace')}")
+    if not (home / "data" / "PG_VERSION").exists():
+        _init(folder, home, run)
     port = _free_port()
     server = Postgres(_start(folder, home, port, run, options), home, folder, port, run)
     try:
         _await_ready(server)
     except BaseException:
-        discard(server)
+        server.stop(signal.SIGQUIT) if kept else discard(server)
         raise
     return server
+
+
+def _init(folder: Path, home: Path, run: dict[str, Any]) -> None:
+    shutil.rmtree(home / "data", ignore_errors=True)  # half made, when an earlier one was interrupted
+    command = [folder / "initdb", "-D", home / "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]
+    made = subprocess.run([*command, "--locale=C"], check=False, capture_output=True, cwd=home, **run)
+    if made.returncode != 0:
+        raise Missing(f"initdb failed: {made.stderr.decode(errors='replace')}")
 
 
 def _start(
