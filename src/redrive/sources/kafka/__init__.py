@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.collector import Collector
     from redrive.sources.kafka.consumer import ParallelConsumer
     from redrive.sources.kafka.engines import AsyncExecutionEngine, ProcessExecutionEngine
+    from redrive.sources.kafka.outputs import Output
     from redrive.sources.kafka.poller import BrokerPoller
     from redrive.sources.kafka.sender import KafkaSender
     from redrive.sources.kafka.work import WorkManager
@@ -33,6 +34,7 @@ __all__ = [
     "ExecutionConfig",
     "KafkaConfig",
     "KafkaSender",
+    "Output",
     "ParallelConsumer",
     "ProcessExecutionEngine",
     "Record",
@@ -46,6 +48,7 @@ _LATER = {
     "BrokerPoller": "poller",
     "Collector": "collector",
     "KafkaSender": "sender",
+    "Output": "outputs",
     "ParallelConsumer": "consumer",
     "ProcessExecutionEngine": "engines",
     "WorkManager": "work",

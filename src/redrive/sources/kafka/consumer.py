@@ -16,6 +16,7 @@ from redrive.errors import SettingsError
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.engines import engine_for
 from redrive.sources.kafka.health import Counts, Health
+from redrive.sources.kafka.outputs import ProducingEngine
 from redrive.sources.kafka.poller import BrokerPoller
 from redrive.sources.kafka.work import WorkManager
 
@@ -78,7 +79,8 @@ class ParallelConsumer:
         """Consume until stopped or cancelled; raise SourceError if that cannot be done."""
         loop = asyncio.get_running_loop()
         clock = SystemClock()
-        engine = engine_for(self.worker, self.execution, clock=clock)
+        made = ProducingEngine if self.kafka.exactly_once else engine_for
+        engine = made(self.worker, self.execution, clock=clock)
         bridge = _Bridge(loop)
         poller = BrokerPoller(self.topics, self.group, self.kafka, self.execution, bridge, clock=clock)
         bridge.work = WorkManager(engine, self.ordering, poller.completions.put)
@@ -121,6 +123,8 @@ class ParallelConsumer:
             problems.append("group is empty; name the consumer group, such as group='shipping'")
         if self.ordering not in get_args(Ordering):
             problems.append(f"ordering is {self.ordering!r} and must be key_hash, partition or unordered")
+        if self.kafka.exactly_once and (self.execution.mode == "process" or self.execution.batch_size is not None):
+            problems.append("kafka.exactly_once needs a worker that takes one record, in execution.mode async")
         loops = [topic for topic in self.topics if self.kafka.dlq_topic(topic) in self.topics]
         if self.kafka.dlq_enabled and loops:
             problems.append(f"topics holds {loops[0]!r} and its own dead-letter topic; leave the latter out")

@@ -40,6 +40,13 @@ def write_map(offset: int, done: Ranges, *, limit: int = LIMIT, alphabet: Alphab
     return alphabet.tag + alphabet.write(bits)
 
 
+def fits(offset: int, done: Ranges, *, limit: int = LIMIT, alphabet: Alphabet = WIDE) -> bool:
+    """Whether the map of *done* leaves nothing out."""
+    opens, dones = _stretches(offset, done)
+    budget = (limit - 1) * alphabet.width - _HEAD
+    return _fitting(opens, dones, best_k(opens), best_k(dones), budget) == len(dones)
+
+
 def read_map(offset: int, text: str | None, *, end: int) -> Ranges:
     """Return the ranges that *text* says are done above *offset*, or none; none may reach beyond *end* of the log."""
     try:

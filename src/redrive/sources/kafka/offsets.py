@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from redrive.sources.kafka.record import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from redrive.sources.kafka.record import Record
 
@@ -101,6 +101,26 @@ class OffsetTracker:
         if start is not None and self._next is not None:
             ranges.append((start, self._next))
         return [*ranges, *self._not_seen_again()]
+
+    def if_done(self, offsets: Container[int]) -> tuple[int | None, Ranges]:
+        """Return the watermark, and the ranges done beyond it, as they would be if *offsets* were done too."""
+        watermark: int | None = None
+        ranges: Ranges = []
+        start: int | None = None
+        for slot in self._window:
+            if slot.done or slot.offset in offsets:
+                start = slot.offset if start is None else start
+                continue
+            if watermark is None:
+                watermark = slot.offset
+            elif start is not None:
+                ranges.append((start, slot.offset))
+            start = None
+        if watermark is None:
+            watermark = self._next
+        elif start is not None and self._next is not None:
+            ranges.append((start, self._next))
+        return watermark, [*ranges, *self._not_seen_again()]
 
     def _not_seen_again(self) -> Iterator[tuple[int, int]]:
         """Yield what an earlier owner had done and we have not received yet: the next owner needs it too."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -30,9 +30,10 @@ from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
 from redrive.sources.kafka.record import Assignment, Record
 from redrive.sources.kafka.topics import DeadLetterTopics
+from redrive.sources.kafka.transactions import Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
@@ -45,6 +46,7 @@ _IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
 _GLANCE = 1.0  # seconds between two looks at how we are
 _FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 Released = tuple[Assignment, int]
+_P = TypeVar("_P")
 
 
 class Work(Protocol):
@@ -83,7 +85,6 @@ class BrokerPoller:
         self._work, self._clock = work, clock
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._epochs = count(1)
-        self._commits = Commits(kafka.commit_interval_ms / 1000)
         self._flow = Flow(kafka.queue_max_messages, kafka.message_cache_max_bytes)
         self._gate = FloodGate(kafka.dlq_flood_limit if kafka.dlq_enabled else 0)
         self._held: list[Record] = []  # failed in a flood; they run again
@@ -92,10 +93,14 @@ class BrokerPoller:
         self._bytes = 0
         self._looked = 0.0
         self._dead_letter_topics = DeadLetterTopics(kafka) if kafka.dlq_enabled else None
-        self._publisher = self._make_publisher()
+        self._transactions = self._make(Transactions) if kafka.exactly_once else None
+        self._publisher = self._transactions or (self._make(DeadLetterPublisher) if kafka.dlq_enabled else None)
+        self._commits = self._transactions or Commits(kafka.commit_interval_ms / 1000)
+        self._finish = self._transactions.succeeded if self._transactions is not None else self._complete
         settings = consumer_settings(kafka, group)
         self._is_cooperative = is_cooperative(settings)
-        self._consumer = Consumer({**settings, "on_commit": self._commits.answered})
+        on_commit = {} if isinstance(self._commits, Transactions) else {"on_commit": self._commits.answered}
+        self._consumer = Consumer({**settings, **on_commit})
 
     # ------------------------------------------------------------------ life
 
@@ -103,6 +108,8 @@ class BrokerPoller:
         """Join the group; raise SourceError if dead letters would have nowhere to go."""
         if self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare(topic for topic in self._topics if not topic.startswith("^"))
+        if self._transactions is not None:
+            self._transactions.open(self._consumer, self._partitions.values)
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def turn(self) -> None:
@@ -170,7 +177,7 @@ class BrokerPoller:
             elif event.status is _SUCCESS:
                 self.counts.processed += 1
                 self._gate.succeeded()
-                self._complete(record)
+                self._finish(record)
             elif event.status is _FAILURE:
                 self._bury(event)
             else:
@@ -186,12 +193,12 @@ class BrokerPoller:
             self._hold(event)
             return
         self.counts.failed += 1
-        if self._publisher is not None:
+        if self._publisher is not None and self._kafka.dlq_enabled:
             self._publisher.publish(event)
         else:
             form = "%r is given up after attempt %d and, without a dead-letter topic, committed: %s"
             _log.error(form, event.record, event.attempt, event.error)
-            self._complete(event.record)
+            self._finish(event.record)
 
     # ------------------------------------------------------------------ floods
 
@@ -338,6 +345,10 @@ class BrokerPoller:
             except KafkaException as error:
                 _log.warning("what is done beyond the committed offsets cannot be read: %s", error.args[0].str())
                 self._clock.block(_BUSY)
+        if self._transactions is not None:
+            raise SourceError(
+                f"what {self._group!r} has committed cannot be read, and exactly once needs it; run again"
+            )
         return places  # without maps some records run again; without an assignment none would run
 
     def _restored(self, place: TopicPartition) -> list[tuple[int, int]]:
@@ -345,7 +356,9 @@ class BrokerPoller:
             return []
         try:
             _, end = self._consumer.get_watermark_offsets(place, timeout=_REQUEST)
-        except KafkaException:
+        except KafkaException as error:
+            if self._transactions is not None:
+                raise SourceError(f"the end of {place.topic!r} cannot be read: {error.args[0].str()}") from None
             return []
         return read_map(place.offset, place.metadata, end=end)
 
@@ -400,10 +413,9 @@ class BrokerPoller:
             _log.warning("%s goes on: its dead letters are taken again", partition.name)
             self._look(self._clock.monotonic())
 
-    def _make_publisher(self) -> DeadLetterPublisher | None:
-        if self._dead_letter_topics is None:
-            return None
-        return DeadLetterPublisher(
+    def _make(self, kind: Callable[..., _P]) -> _P:
+        """Return what carries dead letters to the broker, connected with this poller."""
+        return kind(
             self._kafka,
             self._group,
             self._execution.policy,

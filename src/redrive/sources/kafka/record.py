@@ -65,6 +65,7 @@ class Record(msgspec.Struct, gc=False, eq=False):
     began: float = 0.0  # when the first try began, by the engine's clock
     first_failed: float = 0.0  # … and when one first failed
     slot: Slot | None = None  # kept by the tracker
+    outputs: tuple[Any, ...] = ()  # what its worker sends on, in the exactly-once mode
 
     @property
     def topic(self) -> str:

@@ -1,0 +1,279 @@
+"""
+Outputs, dead letters and offsets in one transaction.
+
+Owns the exactly-once mode: what a record came to is kept until a Kafka transaction holds its
+outputs or its dead letter together with the offsets that say that it is done. An output commits
+only with an offset map that contains its record: what does not fit into the map waits. After an
+error the transaction is aborted and everything in it is tried again. Takes the place of both
+the commits and the dead-letter publisher. Used by the control thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from redrive.engine.clock import new_id, unix_ms
+from redrive.errors import SourceError
+from redrive.failpoints import hit
+from redrive.sources.kafka.bits import NARROW, WIDE
+from redrive.sources.kafka.headers import dead_letter_headers
+from redrive.sources.kafka.offset_map import LIMIT, fits, write_map
+from redrive.sources.kafka.outputs import ANY_PARTITION, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from confluent_kafka import Consumer
+
+    from redrive.core.policy import RetryPolicy
+    from redrive.engine.clock import Clock
+    from redrive.sources.kafka.config import KafkaConfig
+    from redrive.sources.kafka.events import CompletionEvent
+    from redrive.sources.kafka.partition import Partition
+    from redrive.sources.kafka.record import Assignment, Record
+    from redrive.sources.kafka.topics import DeadLetterTopics
+
+_log = logging.getLogger("redrive.kafka")
+_LIMIT = 15.0  # seconds for one step of a transaction
+_QUICK = 0.05  # seconds between transactions when nothing is left to do
+_FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
+_LEAST_ROOM = 256  # characters; a broker that allows fewer gets another alphabet
+
+
+class _Result(NamedTuple):
+    """What a record came to: the messages that must be in the transaction which commits it."""
+
+    record: Record
+    messages: tuple[Output, ...]
+    is_dead: bool
+
+
+class _Part(NamedTuple):
+    """One partition's share of a transaction."""
+
+    partition: Partition
+    place: tuple[int, str]
+    results: list[_Result]
+
+
+class Transactions:
+    """
+    Commits results in transactions, at most one in *commit_interval_ms* while work goes on.
+
+    *delivered* hears of each record that is committed; *halt* and *resume* hear of partitions whose
+    transactions fail again and again, and succeed again.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        group: str,
+        policy: RetryPolicy,
+        topics: DeadLetterTopics | None,
+        clock: Clock,
+        *,
+        delivered: Callable[[Record], None],
+        halt: Callable[[Assignment, str], None],
+        resume: Callable[[Assignment], None],
+    ) -> None:
+        self._config, self._group, self._policy, self._topics, self._clock = config, group, policy, topics, clock
+        self._done, self._halt, self._resume = delivered, halt, resume
+        self._interval = config.commit_interval_ms / 1000
+        self._alphabet, self._limit = WIDE, LIMIT
+        self._results: list[_Result] = []
+        self._consumer: Consumer
+        self._partitions: Callable[[], Collection[Partition]]
+        self._last = self._not_before = 0.0
+        self._tries = 0  # transactions that failed in a row
+        self.published = 0  # dead letters
+        self.failures = 0
+        self.last_error = ""
+        self._producer = self._connect()
+
+    @property
+    def pending(self) -> int:
+        """How many dead letters are in no transaction yet."""
+        return sum(result.is_dead for result in self._results)
+
+    def open(self, consumer: Consumer, partitions: Callable[[], Collection[Partition]]) -> None:
+        """Fence whoever had this producer's name before; raise SourceError if the broker has no transactions."""
+        self._consumer, self._partitions = consumer, partitions
+        try:
+            self._producer.init_transactions(_LIMIT)
+        except KafkaException as error:
+            raise SourceError(f"cannot begin transactions for group {self._group!r}: {error.args[0].str()}") from None
+
+    def succeeded(self, record: Record) -> None:
+        """Commit *record*, with its outputs, in the next transaction."""
+        self._results.append(_Result(record, record.outputs, is_dead=False))
+
+    def publish(self, event: CompletionEvent) -> None:
+        """Commit the record of *event*, with its dead letter, in the next transaction."""
+        record, now = event.record, unix_ms()
+        age = self._clock.monotonic() - record.first_failed if record.first_failed else 0.0
+        headers = dead_letter_headers(event, self._group, failed_at=now, first_failed_at=now - int(age * 1000))
+        topic = self._config.dlq_topic(record.topic)
+        known = self._topics.partitions(topic) if self._topics is not None else 0
+        partition = record.partition if record.partition < known else ANY_PARTITION
+        letter = Output(topic=topic, value=record.value, key=record.key, headers=tuple(headers), partition=partition)
+        self._results.append(_Result(record, (letter,), is_dead=True))
+
+    def poll(self) -> None:
+        """Run a transaction, if it is time to and there is something to commit."""
+        now = self._clock.monotonic()
+        idle = sum(each.tracker.open for each in self._partitions()) <= len(self._results)
+        if now >= self._not_before and now - self._last >= (min(_QUICK, self._interval) if idle else self._interval):
+            self._run(self._partitions())
+
+    def step(self, _consumer: Consumer, _partitions: Collection[Partition], _now: float, *, idle: bool) -> None:
+        """Do nothing: `poll` does it all."""
+
+    def now(self, _consumer: Consumer, partitions: Collection[Partition]) -> None:
+        """Run a transaction for *partitions*, whether it is time to or not."""
+        self._run(partitions)
+
+    def forget(self, assignment: Assignment) -> None:
+        """Drop what is not committed of a partition that is no longer ours: the next owner has it."""
+        self._results = [result for result in self._results if result.record.assignment is not assignment]
+
+    def close(self) -> None:
+        """Leave; what is not committed by now will run again elsewhere."""
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+
+    # ------------------------------------------------------------------ one transaction
+
+    def _run(self, partitions: Iterable[Partition]) -> None:
+        self._last = self._clock.monotonic()
+        parts = [part for each in partitions if (part := self._part(each)) is not None]
+        if not parts:
+            return
+        try:
+            self._transact(parts)
+        except KafkaException as error:
+            self._failed(parts, error.args[0])
+        else:
+            self._committed(parts)
+
+    def _part(self, partition: Partition) -> _Part | None:
+        """Return what can be committed of *partition*: as many results as its offset map has room for."""
+        results = [result for result in self._results if result.record.assignment is partition.assignment]
+        if not results and not partition.dirty:
+            return None
+        results.sort(key=lambda result: result.record.offset)
+        count = self._fitting(partition, results)
+        watermark, ranges = partition.tracker.if_done({result.record.offset for result in results[:count]})
+        if watermark is None:
+            return None
+        place = watermark, write_map(watermark, ranges, limit=self._limit, alphabet=self._alphabet)
+        partition.dirty = False
+        return None if place == partition.committed and not count else _Part(partition, place, results[:count])
+
+    def _fitting(self, partition: Partition, results: list[_Result]) -> int:
+        """Return how many of *results*, lowest first, can be done with a map that leaves nothing out."""
+        if self._fits(partition, results):  # nearly always
+            return len(results)
+        low, high = 0, len(results) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._fits(partition, results[:middle]) else (low, middle - 1)
+        return low
+
+    def _fits(self, partition: Partition, results: list[_Result]) -> bool:
+        watermark, ranges = partition.tracker.if_done({result.record.offset for result in results})
+        return watermark is None or fits(watermark, ranges, limit=self._limit, alphabet=self._alphabet)
+
+    def _transact(self, parts: list[_Part]) -> None:
+        producer = self._producer
+        producer.begin_transaction()
+        hit("kafka.tx_begun")
+        for part in parts:
+            for result in part.results:
+                for message in result.messages:
+                    self._produce(message)
+        places = [TopicPartition(each.partition.assignment.topic, each.partition.assignment.partition, *each.place)
+                  for each in parts]  # fmt: skip
+        hit("kafka.tx_produced")
+        producer.send_offsets_to_transaction(places, self._consumer.consumer_group_metadata(), _LIMIT)
+        hit("kafka.tx_before_commit")
+        producer.commit_transaction(_LIMIT)
+        hit("kafka.tx_after_commit")
+
+    def _produce(self, message: Output) -> None:
+        headers: Any = list(message.headers)
+        while True:
+            try:
+                self._producer.produce(
+                    message.topic, value=message.value, key=message.key, headers=headers, partition=message.partition
+                )
+            except BufferError:
+                self._producer.poll(_FULL_QUEUE_REST)
+            else:
+                return
+
+    # ------------------------------------------------------------------ how it ended
+
+    def _committed(self, parts: list[_Part]) -> None:
+        done = {id(result) for part in parts for result in part.results}
+        self._results = [result for result in self._results if id(result) not in done]
+        for part in parts:
+            part.partition.committed = part.place
+            for result in part.results:
+                self.published += result.is_dead
+                self._done(result.record)
+            part.partition.dirty = False
+            self._resume(part.partition.assignment)
+        self._tries, self.last_error = 0, ""
+
+    def _failed(self, parts: list[_Part], error: KafkaError) -> None:
+        self.failures += 1
+        self._tries += 1
+        self.last_error = error.str()
+        if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+            self._shorten()
+        self._abort(fatal=error.fatal())
+        delay = self._policy.delay(self._tries, self._clock.draw())
+        self._not_before = self._clock.monotonic() + delay
+        form = "a transaction of %d partitions failed and is tried again in %.3f s: %s"
+        _log.warning(form, len(parts), delay, self.last_error)
+        for part in parts:
+            part.partition.dirty = True
+            if self._tries >= self._policy.max_attempts:
+                self._halt(part.partition.assignment, f"its transactions fail: {self.last_error}")
+
+    def _abort(self, *, fatal: bool) -> None:
+        """Take back what was sent; after an error that a producer does not survive, start a new one."""
+        try:
+            if not fatal:
+                self._producer.abort_transaction(_LIMIT)
+                return
+        except KafkaException as error:
+            _log.warning("a transaction could not be aborted: %s", error.args[0].str())
+        try:
+            self._producer = self._connect()
+            self._producer.init_transactions(_LIMIT)
+        except KafkaException as error:  # the next transaction says so, and starts another one
+            _log.warning("a new producer could not begin: %s", error.args[0].str())
+
+    def _shorten(self) -> None:
+        """Write smaller maps: this broker allows less than others."""
+        if self._limit // 2 >= _LEAST_ROOM:
+            self._limit //= 2
+        else:
+            self._alphabet = NARROW
+
+    def _connect(self) -> Producer:
+        name = self._config.transactional_id or f"redrive-{self._group}-{new_id()}"
+        return Producer({
+            "linger.ms": 5,
+            "message.max.bytes": 1_000_000_000,  # the topics' own limits decide
+            **self._config.client_settings(),
+            **self._config.producer_settings,
+            "enable.idempotence": True,
+            "acks": "all",
+            "transactional.id": name,
+            "transaction.timeout.ms": self._config.transaction_timeout_ms,
+            "message.timeout.ms": self._config.transaction_timeout_ms,
+        })  # fmt: skip

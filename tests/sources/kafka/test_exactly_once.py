@@ -1,0 +1,174 @@
+"""Exactly once: outputs, dead letters and offsets commit together or not at all, whatever happens to the consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.sources.kafka.samples import partition, record
+from tests.sources.kafka.stage import running, until
+
+from redrive import Reject
+from redrive.errors import SettingsError
+from redrive.sources.kafka import ExecutionConfig, KafkaConfig, Output, ParallelConsumer
+from redrive.sources.kafka.offset_map import fits, read_map
+from redrive.sources.kafka.offsets import OffsetTracker
+
+ROOT = Path(__file__).parents[3]
+STEPS = ["kafka.tx_begun", "kafka.tx_produced", "kafka.tx_before_commit", "kafka.tx_after_commit"]
+COMMITTED = {"isolation.level": "read_committed"}
+
+
+def out(stage):
+    return f"{stage.topic}.out"
+
+
+def values(stage, topic):
+    return Counter(int(message.value()) for message in stage.read(topic, **COMMITTED))
+
+
+async def test_outputs_dead_letters_and_offsets_commit_together(stage):
+    stage.create(partitions=2)
+    stage.create(topic=out(stage))
+    stage.produce([{"value": b"%d" % n, "key": b"k%d" % n} for n in range(100)])
+
+    async def worker(record):
+        if int(record.value) % 10 == 3:
+            raise Reject("bad")
+        return [Output(topic=out(stage), value=record.value, key=record.key, headers=(("h", b"1"),))]
+
+    async with running(stage.consumer(worker, exactly_once=True)) as task:
+        await until(lambda: task.done() or sum(stage.committed(p) or 0 for p in (0, 1)) == 100)
+    assert values(stage, out(stage)) == {n: 1 for n in range(100) if n % 10 != 3}
+    assert values(stage, stage.dlq) == {n: 1 for n in range(100) if n % 10 == 3}
+
+
+async def test_what_a_failed_try_returned_late_is_not_sent(stage):
+    stage.create()
+    stage.create(topic=out(stage))
+    stage.produce([{"value": b"1"}])
+    over = asyncio.Event()
+
+    async def worker(record):
+        if record.attempt == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await over.wait()
+                return Output(topic=out(stage), value=b"666")
+        over.set()
+        return Output(topic=out(stage), value=b"1")
+
+    slow = {"task_timeout_ms": 50}
+    async with running(stage.consumer(worker, exactly_once=True, execution=slow)):
+        await until(lambda: stage.committed() == 1)
+    assert values(stage, out(stage)) in ({1: 1}, {666: 1})  # one try succeeded, and only its output is there
+
+
+async def test_a_worker_that_returns_what_cannot_be_sent_fails(stage):
+    stage.create()
+    stage.produce([{"value": b"1"}])
+
+    async def worker(record):
+        return ["text"]
+
+    async with running(stage.consumer(worker, exactly_once=True)):
+        await until(lambda: stage.committed() == 1)
+    [letter] = stage.dead_letters()
+    assert b"TypeError" in dict(letter.headers())["x-error-reason"]
+
+
+async def test_a_topic_that_takes_nothing_halts_and_goes_on_after_repair(stage):
+    stage.create()
+    stage.produce([{"value": b"%d" % n} for n in range(5)])
+
+    async def worker(record):
+        return Output(topic=out(stage), value=record.value)
+
+    consumer = stage.consumer(worker, exactly_once=True, transaction_timeout_ms=1000)
+    async with running(consumer):
+        await until(lambda: consumer.health.status == "red")
+        assert stage.committed() is None
+        stage.create(topic=out(stage))
+        await until(lambda: stage.committed() == 5)
+        await until(lambda: consumer.health.status == "green")
+    assert values(stage, out(stage)) == dict.fromkeys(range(5), 1)
+
+
+def test_what_would_be_done_is_told_without_doing_it():
+    tracker = OffsetTracker()
+    of = partition()
+    for offset in range(10):
+        tracker.add(record(offset, of=of))
+    assert tracker.if_done({0, 1, 4, 5}) == (2, [(4, 6)])
+    assert tracker.if_done(set(range(10))) == (10, [])
+    assert tracker.watermark == 0
+
+
+def test_a_map_says_whether_it_leaves_something_out():
+    ranges = [(n, n + 1) for n in range(2, 4000, 2)]
+    assert fits(0, ranges)
+    assert not fits(0, ranges, limit=20)
+    assert read_map(0, "", end=10) == []
+
+
+def test_what_cannot_be_exact_is_refused():
+    with pytest.raises(SettingsError, match="exactly_once"):
+        ParallelConsumer(
+            ["a"], print, group="g", execution=ExecutionConfig(mode="process"), kafka=KafkaConfig(exactly_once=True)
+        )
+
+
+class Runs:
+    """Starts exactly-once consumers one after the other on the same topic and group."""
+
+    records = 200
+
+    def __init__(self, stage) -> None:
+        self.stage = stage
+        stage.create(partitions=2)
+        stage.create(topic=out(stage))
+        stage.create(topic=stage.dlq, partitions=2)
+        stage.produce([{"value": b"%d" % n, "key": b"k%d" % (n % 7)} for n in range(self.records)])
+
+    def start(self, failpoints: str = "") -> subprocess.Popen[bytes]:
+        words = [self.stage.bootstrap, self.stage.topic, self.stage.group, str(self.records)]
+        env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "REDRIVE_FAILPOINTS": failpoints}
+        return subprocess.Popen([sys.executable, "-m", "tests.sources.kafka.exact", *words], env=env, cwd=ROOT)
+
+    def check(self) -> None:
+        assert values(self.stage, out(self.stage)) == {n: 1 for n in range(self.records) if n % 10 != 3}
+        assert values(self.stage, self.stage.dlq) == {n: 1 for n in range(self.records) if n % 10 == 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_consumer_killed_at_any_step_sends_nothing_twice(stage, step):
+    runs = Runs(stage)
+    for passes in (1, 2, 3):
+        assert runs.start(f"{step}=kill@{passes}").wait(60) in {-signal.SIGKILL, 0}
+    assert runs.start().wait(60) == 0
+    runs.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["kafka.tx_produced", "kafka.tx_before_commit"])
+def test_a_consumer_that_stood_still_in_a_transaction_cannot_commit_it_over_its_successor(stage, step):
+    runs = Runs(stage)
+    first = runs.start(f"{step}=stop@2")
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED)
+    try:
+        assert runs.start().wait(60) == 0
+        first.send_signal(signal.SIGCONT)
+        time.sleep(2.0)  # it tries to commit, hears that it may not, and goes on
+    finally:
+        first.kill()
+        first.wait()
+    runs.check()
