@@ -127,9 +127,10 @@ def _reachable(folder: Path, run: dict[str, Any]) -> Path:
         subprocess.run([folder / "postgres", "--version"], check=True, capture_output=True, cwd="/", **run)
     except (PermissionError, subprocess.CalledProcessError):
         copy = Path(tempfile.gettempdir()) / f"redrive-{folder.parent.name}-{os.getpid()}"
-        shutil.copytree(folder.parent, copy)
-        copy.chmod(0o755)
-        atexit.register(shutil.rmtree, copy, ignore_errors=True)
+        if not copy.exists():
+            shutil.copytree(folder.parent, copy)
+            copy.chmod(0o755)
+            atexit.register(shutil.rmtree, copy, ignore_errors=True)
         return copy / "bin"
     return folder
 
@@ -145,14 +146,15 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(version: int = 18, *, home: Path | None = None, **options: str) -> Postgres:
+def start(version: int | Path = 18, *, home: Path | None = None, **options: str) -> Postgres:
     """
     Start a server with *options* such as fsync="off"; raise Missing if there is none to start.
 
-    In a given *home* it goes on with the files that an earlier server left there.
+    *version* may also be the folder of its programs. In a given *home* it goes on with the files that an earlier
+    server left there.
     """
     run = _unprivileged()
-    folder = _reachable(binaries(version), run)
+    folder = _reachable(version if isinstance(version, Path) else binaries(version), run)
     kept, home = home is not None, home or Path(tempfile.mkdtemp(prefix="redrive-pg-"))
     if run:
         os.chown(home, run["user"], run["group"])
@@ -195,7 +197,17 @@ def _start(
 
 
 def _await_ready(server: Postgres) -> None:
-    command = [server.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres"]
+    asking = server.bin / "pg_isready"
+    command = [
+        asking if asking.exists() else binaries(18) / "pg_isready",
+        "-q",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(server.port),
+        "-U",
+        "postgres",
+    ]
     end = time.monotonic() + STARTING
     while subprocess.run(command, check=False, capture_output=True).returncode != 0:
         if server.process.poll() is not None or time.monotonic() > end:
@@ -211,7 +223,7 @@ def discard(server: Postgres) -> None:
 
 
 @contextlib.contextmanager
-def running(version: int = 18, **options: str) -> Iterator[Postgres]:
+def running(version: int | Path = 18, **options: str) -> Iterator[Postgres]:
     """Run a server for the length of a block."""
     server = start(version, **options)
     try:

@@ -189,6 +189,11 @@ def _group(fingerprint: str, n: int, kinds: set[str], categories: set[str], know
     )
 
 
+async def searchable(turn: Turn) -> bool:
+    """Whether an index answers searches in the texts of errors."""
+    return bool(await turn.value("searchable"))
+
+
 async def oldest_failed(turn: Turn) -> Letter | None:
     """Return the dead letter that has waited longest."""
     row = await turn.row("oldest_failed")

@@ -123,6 +123,9 @@ SELECT queue, kind, status, category, policy, error_type, fingerprint, sum(n)::b
 SELECT fingerprint, error_type, title, {schema}.outbox_us(first_seen_at) AS first, {schema}.outbox_us(last_seen_at) AS last
   FROM {schema}.outbox_groups WHERE fingerprint = ANY ($1::text[])
 
+-- name: searchable
+SELECT to_regclass('{schema}.outbox_failed_error') IS NOT NULL
+
 -- name: lock_lanes
 SELECT {schema}.outbox_lock_lanes($1)
 

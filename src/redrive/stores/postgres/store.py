@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
+import msgspec
 
 from redrive.core.letter import Letter
 from redrive.core.plan import Plan, Step
@@ -53,7 +54,7 @@ T = TypeVar("T")
 class PostgresStore:
     """Letters in one schema of a PostgreSQL database; any number of processes and hosts may use it."""
 
-    features = Features(durable=True, shared=True, hosts=True, search=False)
+    features = Features(durable=True, shared=True, hosts=True, search=False)  # search: looked up when it is opened
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class PostgresStore:
         await self._server.open()
         try:
             await self._server.ask(lambda connection, _: schema.ensure(connection, self.schema))
+            self.features = msgspec.structs.replace(self.features, search=await self._calls.read(finding.searchable))
         except BaseException:
             await self._server.close()
             raise
