@@ -42,14 +42,16 @@ class Calls:
         """Return what time it is for a test; otherwise the server knows."""
         return Now() if self._clock is None else Now(self._clock.wall_us(), self._clock.lease_ms() * 1_000)
 
-    async def ask(self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False) -> T:
+    async def ask(
+        self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False, within: float | None = None
+    ) -> T:
         """Ask the server; long names are kept before, and looked up when one is met for the first time."""
         await self._keep_names()
         try:
-            result = await self._server.ask(work, urgent=urgent)
+            result = await self._server.ask(work, urgent=urgent, within=within)
         except UnknownName:
             await self.learn_names()
-            result = await self._server.ask(work, urgent=urgent)
+            result = await self._server.ask(work, urgent=urgent, within=within)
         await self._keep_names()
         return result
 

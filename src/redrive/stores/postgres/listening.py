@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CHANNEL = "outbox_default"
 _REST = 0.02  # seconds between two notices of one process
+_ASK_AFTER, _ANSWER_WITHIN = 15.0, 5.0  # seconds: a line may be dead without saying so
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # until a lost connection is made again
 
 
@@ -85,7 +86,11 @@ class Wire:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, self._heard)
             self.listening.set()
-            await lost.wait()
+            while not lost.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(lost.wait(), _ASK_AFTER)
+                    return
+                await connection.fetchval("SELECT 1", timeout=_ANSWER_WITHIN)
         finally:
             self.listening.clear()
             with contextlib.suppress(Exception):

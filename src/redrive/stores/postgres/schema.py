@@ -26,6 +26,8 @@ _IS_THERE = """
 SELECT EXISTS (SELECT 1 FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace
                 WHERE nspname = $1 AND relname = 'outbox_meta')
 """
+# Whoever waits for a table keeps everybody waiting who comes later: better to give up, and to be asked again.
+_NO_QUEUE = "SET LOCAL lock_timeout = '2s';"
 _PATIENCE = 86_400.0  # seconds: building an index may take long
 
 
@@ -58,7 +60,7 @@ def newest(schema: str = "redrive") -> int:
 def script(schema: str, found: int = 0) -> str:
     """Return one SQL text that brings a schema from *found* up to date, for people who run their own."""
     steps = [text for number, text in migrations(schema) if number > found]
-    return "\n".join(("BEGIN;", *_steps(schema, steps), "COMMIT;\n")) if steps else ""
+    return "\n".join(("BEGIN;", _NO_QUEUE, *_steps(schema, steps), "COMMIT;\n")) if steps else ""
 
 
 def _steps(schema: str, steps: Iterable[str]) -> Iterable[str]:
@@ -70,7 +72,9 @@ def _steps(schema: str, steps: Iterable[str]) -> Iterable[str]:
 async def migrate(connection: Any, schema: str) -> int:
     """Bring the schema up to date in one transaction, one caller at a time; return its version."""
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 5))", f"redrive {schema}")
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 5))"
+        await connection.execute(lock, f"redrive {schema}", timeout=_PATIENCE)
+        await connection.execute(_NO_QUEUE)
         found = await version(connection, schema)
         for step in _steps(schema, [text for number, text in migrations(schema) if number > (found or (0, 0))[0]]):
             await connection.execute(step, timeout=_PATIENCE)

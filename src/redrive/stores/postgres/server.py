@@ -31,7 +31,8 @@ PATIENCE = 5.0  # seconds over which a call is asked again when the server is aw
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
 _CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
-_AWAY = ("08", "57P", "53300", "25006")  # connection lost, shutting down, too many connections, read-only
+# Connection lost, shutting down, cancelled by somebody, too many connections or no memory, read-only, out of time.
+_AWAY = ("08", "57P", "57014", "532", "533", "534", "25006", "25P03", "25P04")
 # The driver says InternalClientError when a connection ends in the middle of its own questions.
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 _log = logging.getLogger("redrive.stores.postgres")
@@ -59,11 +60,18 @@ class Server:
 
     async def _check(self, connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
         async with self.alone(connection):
-            replica, fsync = await connection.fetchrow("SELECT pg_is_in_recovery(), current_setting('fsync')")
+            replica, fsync, read_only = await connection.fetchrow(
+                "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('transaction_read_only')"
+            )
         if replica:
             raise StoreUnavailable(
                 "cannot keep letters on a read replica: it refuses writes; point the URL at the primary "
                 "(several hosts may be named: add ?target_session_attrs=read-write)"
+            )
+        if read_only == "on":
+            raise StoreUnavailable(
+                "cannot keep letters on a server that is read-only; set default_transaction_read_only to off, "
+                "or point the URL at a server that takes writes"
             )
         if fsync == "off":
             _log.warning("fsync is off on this server: letters that were accepted do not survive a power cut")
@@ -84,23 +92,28 @@ class Server:
         options = {"statement_cache_size": 0} if self.pooled else {}
         return await asyncpg.connect(self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, **options)
 
-    async def ask(self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False) -> T:
+    async def ask(
+        self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False, within: float | None = None
+    ) -> T:
         """
         Do *work* with a connection, as often as it takes to get an answer.
 
         Raise StoreUnavailable when the server is away for longer than PATIENCE. An *urgent* call
-        does not wait for a connection that others hold.
+        does not wait for a connection that others hold. What is not answered *within* so many seconds is
+        asked once more, on a new connection.
         """
         loop = asyncio.get_running_loop()
-        end, tries, again = loop.time() + PATIENCE, 0, False
+        end, tries, again = loop.time() + PATIENCE + (within or 0.0), 0, False
         while True:
             try:
-                async with self._connection(urgent=urgent) as connection:
+                async with asyncio.timeout(within), self._connection(urgent=urgent) as connection:
                     return await work(connection, again)
             except RedriveError:
                 raise
             except _FAILURES as error:
                 tries += 1
+                if isinstance(error, TimeoutError):
+                    self._drop_idle()  # a wire that is dead without saying so is seldom the only one
                 over = tries > _MOST_CONFLICTS if _is_conflict(error) else loop.time() >= end
                 if over or not may_pass(error):
                     raise explain(error) from error
@@ -116,7 +129,7 @@ class Server:
             try:
                 yield connection
             except BaseException as error:
-                await self._give_back(connection, sound=isinstance(error, (RedriveError, asyncpg.PostgresError)))
+                await self._give_back(connection, sound=_is_sound(error))
                 raise
             await self._give_back(connection, sound=True)
 
@@ -126,6 +139,11 @@ class Server:
             if not connection.is_closed():
                 return connection
         return None
+
+    def _drop_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.terminate()
 
     async def _give_back(self, connection: Any, *, sound: bool) -> None:
         if sound and not self.closed and not connection.is_closed() and len(self._idle) < self._size:
@@ -148,6 +166,13 @@ def _pause(tries: int) -> float:
 
 def _sqlstate(error: BaseException) -> str:
     return getattr(error, "sqlstate", None) or ""
+
+
+def _is_sound(error: BaseException) -> bool:
+    """Whether a connection on which this happened may be used again; one to a server that only reads leads nowhere."""
+    if isinstance(error, asyncpg.PostgresError):
+        return not _sqlstate(error).startswith(_AWAY)
+    return isinstance(error, RedriveError)
 
 
 def _is_conflict(error: BaseException) -> bool:

@@ -66,6 +66,38 @@ class Asked(NamedTuple):
         )
 
 
+_REMEMBERED = 10_000  # settlements
+
+
+class Unheard:
+    """Settlements whose answers were never heard, by claim: the calls that may have carried them out."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def note(self, settlements: Sequence[Settlement], call: int) -> None:
+        """Remember that *call* was to carry out *settlements*."""
+        for claim, _ in settlements:
+            calls = self._calls.setdefault((claim.ref, claim.letter.token), [])
+            if call not in calls:
+                calls.append(call)
+        while len(self._calls) > _REMEMBERED:
+            del self._calls[next(iter(self._calls))]
+
+    def of(self, settlements: Sequence[Settlement], refused: Collection[int]) -> list[tuple[int, int]]:
+        """Return the place and the call of every settlement that is *refused* now, and was asked for before."""
+        asked = {(claim.ref, claim.letter.token) for claim, _ in settlements if claim.ref in refused}
+        return [(ref, call) for ref, token in asked for call in self._calls.get((ref, token), ())]
+
+    def forget(self, settlements: Sequence[Settlement]) -> None:
+        """Let go of these, which were answered."""
+        for claim, _ in settlements:
+            self._calls.pop((claim.ref, claim.letter.token), None)
+
+
 NOTHING = Asked([], [], None, keyed=False, first=())
 
 

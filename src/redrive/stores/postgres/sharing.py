@@ -28,12 +28,26 @@ T = TypeVar("T")
 
 async def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
     """Make the queues' settings known; lines letters up when a queue begins to keep order."""
+    await turn.rows("lock_state", "declare", "")  # one at a time
     for spec in sorted(specs, key=lambda spec: spec.name):
         queue = name(spec.name)
         before = bool(await turn.value("is_ordered", queue))
+        if before != spec.ordered:
+            await _lock_queues(turn)
         await turn.rows("declare", queue, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, turn.now.wall)
         if before != spec.ordered:
             await turn.rows("order", queue, spec.ordered)
+
+
+async def _lock_queues(turn: Turn) -> None:
+    """
+    Wait until nobody is left who put or settled by the queues' old settings.
+
+    Everybody who moves a letter of a lane has read them in the same transaction. Others wait meanwhile, so this
+    gives up soon when a user's transaction is open, and is asked again.
+    """
+    await turn.rows("wait_for_users")
+    await turn.connection.execute(turn.sql["lock_queues"])
 
 
 async def queues(turn: Turn) -> list[QueueState]:

@@ -9,6 +9,10 @@ SELECT place, kept FROM {schema}.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, 
 -- name: exchange
 SELECT * FROM {schema}.outbox_exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
+-- name: done
+SELECT o.seq FROM {schema}.outbox AS o JOIN unnest($1::bigint[], $2::bigint[]) AS c (seq, act)
+    ON o.seq = c.seq AND o.act = c.act
+
 -- name: extend
 WITH moment AS (
     SELECT coalesce({schema}.outbox_at($7), clock_timestamp()) AS now,
@@ -67,6 +71,12 @@ ON CONFLICT (name) DO UPDATE SET ordered = excluded.ordered, max_size = excluded
 
 -- name: is_ordered
 SELECT ordered FROM {schema}.outbox_queues WHERE name = $1 FOR UPDATE
+
+-- name: wait_for_users
+SELECT set_config('lock_timeout', '200ms', true)
+
+-- name: lock_queues
+LOCK TABLE {schema}.outbox_queues IN ACCESS EXCLUSIVE MODE
 
 -- name: order
 SELECT {schema}.outbox_order($1, $2)

@@ -23,7 +23,7 @@ from redrive.stores.postgres.calls import Calls
 from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
-from redrive.stores.postgres.settling import NOTHING, asked_of
+from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of
 from redrive.stores.postgres.texts import UnknownName, name
 from redrive.stores.postgres.turn import Turn, new_call
 
@@ -79,6 +79,7 @@ class PostgresStore:
         self._wire = Wire(self._server, sql["notify"], self._bell.ring, direct=direct)
         self._taker = Taker(hints=clock is None)
         self._unanswered: dict[str, list[int]] = {}  # by worker: calls whose answers were never heard
+        self._unheard = Unheard()
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -148,7 +149,12 @@ class PostgresStore:
         return (await self.exchange((), wants, lease=lease, worker=worker)).claims
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
-        """Carry out each move whose claim still holds."""
+        """
+        Carry out each move whose claim still holds.
+
+        One whose answer was never heard (StoreUnavailable) may be asked again: if it was carried out, and
+        nobody moved the letter since, it is accepted.
+        """
         hit("settle.before")
         exchanged = await self._exchange(new_call(), settlements, (), 0.0, "", again=False)
         hit("settle.after")
@@ -192,13 +198,29 @@ class PostgresStore:
                 connection, "exchange", call, again or retried, *settled, *claimed, now.wall, now.lease
             )
 
-        found = await self._calls.ask(work)
+        try:
+            found = await self._calls.ask(work)
+        except BaseException:  # it may have been done
+            self._unheard.note(settlements, call)
+            raise
         if settlements or found:
             self._calls.counted()
         refused = [-row[0] for row in found if row[0] < 0]
         claims = await self._claims(found[len(refused) :], worker)
+        if self._unheard:
+            refused = await self._refused(settlements, refused)
         self._taker.took(asking, claims)
         return Exchanged(asked.accepted(settlements, refused), claims)
+
+    async def _refused(self, settlements: Sequence[tuple[Claim, Move]], refused: list[int]) -> list[int]:
+        """Return those of *refused* that no earlier call of ours settled whose answer was never heard."""
+        asked = self._unheard.of(settlements, refused)
+        if asked:
+            places, calls = [place for place, _ in asked], [call for _, call in asked]
+            found = await self._calls.ask(lambda connection, _: self._calls.fetch(connection, "done", places, calls))
+            refused = list(set(refused) - {row[0] for row in found})
+        self._unheard.forget(settlements)
+        return refused
 
     async def _claims(self, found: list[Any], worker: str) -> list[Claim]:
         try:
@@ -219,7 +241,7 @@ class PostgresStore:
             told = (worker, kinds, beat.in_flight, refs, tokens, True, now.wall, now.lease, lease)
             return await self._calls.fetch(connection, "extend", *told)
 
-        renewed = {tuple(row) for row in await self._calls.ask(work, urgent=True)}
+        renewed = {tuple(row) for row in await self._calls.ask(work, urgent=True, within=max(1.0, lease / 6))}
         hit("extend.after")
         return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
 
