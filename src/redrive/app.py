@@ -21,6 +21,7 @@ import msgspec
 
 from redrive.core.breaker import BreakerRules
 from redrive.core.facts import Enqueued
+from redrive.core.finite import check_finite
 from redrive.core.letter import BYTES, JSON, Draft, Letter, Priority, micros
 from redrive.core.policy import RetryPolicy
 from redrive.desk.face import Desk
@@ -188,7 +189,7 @@ class Redrive:
             None,  # handler
             tenant,
             _headers(headers, kind) if headers else (),
-            dict(metadata) if metadata else {},
+            _metadata(metadata, kind) if metadata else {},
             tuple(after),
         )
 
@@ -380,12 +381,15 @@ def encode(payload: Any, kind: str) -> tuple[str, bytes]:
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return BYTES, bytes(payload)
     try:
-        return JSON, _encode_json(payload)
+        body = _encode_json(payload)
+        if b"null" in body:  # as which NaN is written
+            check_finite(msgspec.to_builtins(payload, enc_hook=_foreign), f"the payload of a {kind!r} letter")
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise PayloadError(
             f"cannot write the payload of a {kind!r} letter as JSON: {type(error).__name__}; "
             "give plain data, a dataclass, a msgspec Struct, a pydantic model, or bytes"
         ) from error
+    return JSON, body
 
 
 def _foreign(value: Any) -> Any:
@@ -418,6 +422,11 @@ def _headers(given: Sequence[tuple[str, bytes]], kind: str) -> tuple[tuple[str, 
                 "encode the value first"
             )
     return tuple((name, value) for name, value in given)
+
+
+def _metadata(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    check_finite(kept := dict(given), f"the metadata of a {kind!r} letter")
+    return kept
 
 
 def _priority(name: str) -> Priority:

@@ -16,6 +16,11 @@ class OrderData:
     order: int
 
 
+@dataclasses.dataclass
+class OrderPrice:
+    price: float
+
+
 class OrderStruct(msgspec.Struct):
     order: int
 
@@ -189,3 +194,16 @@ def test_two_handlers_of_one_kind_are_refused(app):
     app.add_handler("order.created", lambda order: None)
     with pytest.raises(HandlerError, match=r"second handler for 'order\.created'"):
         app.add_handler("order.created", lambda order: None)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("form", [lambda n: n, lambda n: {"a": [1, {"b": n}]}, OrderPrice, lambda n: (n,)])
+async def test_a_number_that_json_would_make_null_is_refused_at_the_door(app, number, form):
+    with pytest.raises(PayloadError, match="NaN or an infinite number"):
+        app.draft("order.created", form(number))
+    with pytest.raises(PayloadError, match="the metadata of a"):
+        app.draft("order.created", {}, metadata={"price": [number]})
+
+
+def test_a_null_is_no_number(app):
+    assert app.draft("order.created", {"a": None, "b": 1.5}).payload == b'{"a":null,"b":1.5}'
