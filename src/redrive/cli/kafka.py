@@ -28,6 +28,11 @@ Key = Annotated[str | None, typer.Option(help="Only those of this key.")]
 Partition = Annotated[int | None, typer.Option(help="Only those of this partition.")]
 First = Annotated[int | None, typer.Option("--from-offset", help="Only those from this offset on.")]
 Last = Annotated[int | None, typer.Option("--to-offset", help="Only those up to this offset.")]
+Header = Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only those with this header.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only those from this time on: ISO 8601, or 2h, 3d ago.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those up to this time: ISO 8601, or 2h, 3d ago.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
 
@@ -51,14 +56,18 @@ def consume(
 @dlq.command()
 def ls(
     topic: Topic, *, servers: Servers = None, disposition: Disposition = None, exception: Exception_ = None,
-    key: Key = None, partition: Partition = None, limit: Limit = 50, as_json: AsJson = False,
+    key: Key = None, header: Header = None, since: Since = None, until: Until = None,
+    partition: Partition = None, first: First = None, last: Last = None, limit: Limit = 50, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List dead letters: where they stand, where they come from, and why they died."""
     from itertools import islice
 
     from redrive.sources.kafka.replay import browse
 
-    choice = _choice(disposition=disposition, exception=exception, key=key, partition=partition)
+    choice = _choice(
+        disposition=disposition, exception=exception, key=key, header=_pair(header), since=_moment(since),
+        until=_moment(until), partition=partition, first=first, last=last,
+    )  # fmt: skip
     found = [_line(letter) for letter in islice(browse(_config(servers), topic, choice), limit)]
     if as_json:
         return emit(found)
@@ -103,34 +112,65 @@ def stats(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> Non
 @app.command()
 def replay(
     topic: Topic, *, servers: Servers = None, disposition: Disposition = None, exception: Exception_ = None,
-    key: Key = None, partition: Partition = None, first: First = None, last: Last = None,
+    key: Key = None, header: Header = None, since: Since = None, until: Until = None,
+    partition: Partition = None, first: First = None, last: Last = None,
     allow: Annotated[list[str] | None, typer.Option(help="Another topic that may be written to.")] = None,
     max_replays: Annotated[int, typer.Option(min=1, help="Leave those that were replayed so often.")] = 3,
     rate: Annotated[float | None, typer.Option(min=0.1, help="So many a second.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    transactional: Annotated[bool, typer.Option("--transactional", help="Send each once, whatever happens.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Send dead letters back to the topic they came from; the same command goes on where it stood."""
     from redrive.sources.kafka import replay as replays
 
     choice = _choice(
-        disposition=disposition, exception=exception, key=key, partition=partition, first=first, last=last
+        disposition=disposition, exception=exception, key=key, header=_pair(header), since=_moment(since),
+        until=_moment(until), partition=partition, first=first, last=last,
     )  # fmt: skip
     receipt = replays.replay(
-        _config(servers), topic, choice, allowed=tuple(allow or ()), max_replays=max_replays, rate=rate, dry_run=dry_run
-    )
+        _config(servers), topic, choice, allowed=tuple(allow or ()), max_replays=max_replays, rate=rate,
+        dry_run=dry_run, transactional=transactional,
+    )  # fmt: skip
     if as_json:
         return emit({
             "seen": receipt.seen, "replayed": receipt.replayed, "left": receipt.left, "parked": receipt.parked,
             "by_disposition": dict(receipt.by_disposition), "by_exception": dict(receipt.by_exception),
             "dry_run": dry_run,
         })  # fmt: skip
-    for name, count in receipt.by_exception.most_common():
+    for name, count in [*receipt.by_disposition.most_common(), *receipt.by_exception.most_common()]:
         say(f"{count:>8}  {name or '-'}")
     verb = "would be replayed" if dry_run else "replayed"
     return say(
         f"{receipt.replayed} {verb}, {receipt.left} not chosen, {receipt.parked} replayed too often, of {receipt.seen}"
     )
+
+
+@app.command()
+def release(
+    topic: Topic,
+    key: Annotated[str, typer.Argument(help="The key that is parked.")],
+    servers: Servers = None,
+    max_replays: Annotated[int, typer.Option(min=1, help="Leave those that were replayed so often.")] = 3,
+) -> None:
+    """Send the dead letters of a parked key home, in their order, and let its records run again."""
+    from redrive.sources.kafka import replay as replays
+
+    receipt = replays.release(_config(servers), topic, key, max_replays=max_replays)
+    say(f"released {key!r}, {receipt.replayed} sent home")
+
+
+@dlq.command()
+def parked(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> None:
+    """List the keys whose records wait behind a dead letter."""
+    from redrive.sources.kafka.parking import parked_keys
+
+    found = [{"key": _text(key), "offset": at} for key, at in sorted(parked_keys(_config(servers), topic).items())]
+    if as_json:
+        return emit(found)
+    for line in found:
+        say(f"{line['key']}  since offset {line['offset']}")
+    return say(f"{len(found)} keys are parked")
 
 
 # ---------------------------------------------------------------------- behind them
@@ -170,6 +210,35 @@ def _choice(**wanted: Any) -> Choice:
     from redrive.sources.kafka.choice import Choice
 
     return Choice(**wanted)
+
+
+def _pair(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r} is no header; write NAME=VALUE")
+    return name, value
+
+
+def _moment(text: str | None) -> int | None:
+    """Return *text*, a moment or a span before now, in ms since the epoch."""
+    from datetime import UTC, datetime
+
+    from redrive.engine.clock import unix_ms
+
+    if text is None:
+        return None
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86_400}.get(text[-1:])
+    if unit and text[:-1].isdigit():
+        return unix_ms() - int(text[:-1]) * unit * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-01-31T12:00:00+00:00, or 2h for two hours ago"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _line(letter: DeadLetter) -> dict[str, Any]:

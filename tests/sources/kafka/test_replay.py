@@ -9,7 +9,7 @@ import pytest
 from tests.sources.kafka.stage import running, until
 from typer.testing import CliRunner
 
-from redrive import Reject
+from redrive import Reject, failpoints
 from redrive.cli.root import app
 from redrive.errors import SourceError
 from redrive.sources.kafka.choice import Choice
@@ -99,6 +99,23 @@ async def test_a_letter_from_elsewhere_is_not_sent_where_it_may_not_go(dead):
         replay(dead.kafka(), dead.dlq, Choice())
 
 
+async def test_a_replay_goes_back_to_the_partition_that_a_letter_came_from(dead):
+    replay(dead.kafka(), dead.dlq, Choice())
+    sent_back = [message for message in dead.read() if dict(message.headers()).get("x-redrive-replays")]
+    assert len(sent_back) == 30
+    assert {message.partition() == int(message.value()) % 2 for message in sent_back} == {True}
+
+
+async def test_a_transactional_replay_that_breaks_off_has_sent_nothing(dead, monkeypatch):
+    monkeypatch.setitem(failpoints.ACTIVE, "kafka.replay_sent", ["raise", 1])
+    with pytest.raises(failpoints.Injected):
+        replay(dead.kafka(), dead.dlq, Choice(), transactional=True)
+    assert replay(dead.kafka(), dead.dlq, Choice(), transactional=True).replayed == 30
+    assert replay(dead.kafka(), dead.dlq, Choice(), transactional=True).seen == 0
+    home = dead.read(**{"isolation.level": "read_committed"})
+    assert len(home) == 60  # 30 at first, 30 sent back
+
+
 async def test_the_command_line_lists_counts_shows_and_replays(dead):
     def run(*words):
         result = CliRunner().invoke(app, ["kafka", *words, "--servers", dead.bootstrap])
@@ -114,3 +131,6 @@ async def test_the_command_line_lists_counts_shows_and_replays(dead):
     assert "10 would be replayed" in run("replay", dead.dlq, "--disposition", "terminal", "--dry-run")
     assert "10 replayed" in run("replay", dead.dlq, "--disposition", "terminal")
     assert len(dead.read()) == 40
+    assert "30 would be replayed" in run("replay", dead.dlq, "--dry-run", "--header", "own=h", "--since", "1h")
+    assert "0 would be replayed" in run("replay", dead.dlq, "--dry-run", "--until", "2020-01-01")
+    assert "10 replayed" in run("replay", dead.dlq, "--exception", "KeyError", "--transactional")

@@ -29,6 +29,7 @@ class DeadLetter:
     headers: tuple[Header, ...]
     timestamp: int  # ms
     home: str  # the topic it came from
+    home_partition: int  # … and its partition, -1 if that is not known
     reason: str
     attempt: str
     disposition: str
@@ -87,6 +88,7 @@ def read_letter(message: Any) -> DeadLetter:
         headers=headers,
         timestamp=message.timestamp()[1],
         home=said.get("source-topic", ""),
+        home_partition=_whole(said.get("partition", "")) if said.get("partition") else -1,
         reason=said.get("x-error-reason", ""),
         attempt=said.get("x-retry-attempt", ""),
         disposition=said.get(f"{NAMESPACE}disposition", ""),

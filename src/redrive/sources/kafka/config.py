@@ -134,6 +134,7 @@ class KafkaConfig:
     dlq_flush_timeout_ms: int = 5000  # how long one publish may take
     dlq_flood_limit: int = 1000  # so many failures in a row, without a success, pause the consumer; 0: never
     dlq_flood_cooldown_ms: int = 5000  # how long it then waits before it tries one of them again
+    dlq_park_keys: bool = False  # after a dead letter, later records of its key go behind it until it is released
     exactly_once: bool = False  # outputs, dead letters and offsets in one transaction
     transactional_id: str = ""  # of this instance, and of no other; made up if empty
     transaction_timeout_ms: int = 15_000  # after which the broker aborts what a dead instance left open
@@ -190,7 +191,7 @@ _LEAST: dict[str, int] = {  # every whole number's lower bound
     "transaction_timeout_ms": 1000, "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
 }  # fmt: skip
 _MAY_BE_NONE = frozenset({"batch_size", "max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
-_FLAGS = frozenset({"exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics"})
+_FLAGS = frozenset({"dlq_park_keys", "exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics"})
 _HINTS = {
     "max_retries": " (it counts tries: 1 means one try; with 0 nothing would ever be handled)",
     "task_timeout_ms": " (None means no limit)",

@@ -17,6 +17,7 @@ from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering,
 from redrive.sources.kafka.engines import engine_for
 from redrive.sources.kafka.health import Counts, Health
 from redrive.sources.kafka.outputs import ProducingEngine
+from redrive.sources.kafka.parked import ParkingWorkManager
 from redrive.sources.kafka.poller import BrokerPoller
 from redrive.sources.kafka.work import WorkManager
 
@@ -83,7 +84,8 @@ class ParallelConsumer:
         engine = made(self.worker, self.execution, clock=clock)
         bridge = _Bridge(loop)
         poller = BrokerPoller(self.topics, self.group, self.kafka, self.execution, bridge, clock=clock)
-        bridge.work = WorkManager(engine, self.ordering, poller.completions.put)
+        schedules = ParkingWorkManager if self.kafka.dlq_park_keys else WorkManager
+        bridge.work = schedules(engine, self.ordering, poller.completions.put)
         bridge.poller = self._poller = poller
         ended = loop.create_future()
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
@@ -123,6 +125,10 @@ class ParallelConsumer:
             problems.append("group is empty; name the consumer group, such as group='shipping'")
         if self.ordering not in get_args(Ordering):
             problems.append(f"ordering is {self.ordering!r} and must be key_hash, partition or unordered")
+        if self.kafka.dlq_park_keys and (self.ordering != "key_hash" or not self.kafka.dlq_enabled):
+            problems.append("kafka.dlq_park_keys needs ordering key_hash and kafka.dlq_enabled")
+        if self.kafka.dlq_park_keys and self.kafka.exactly_once:
+            problems.append("kafka.dlq_park_keys and kafka.exactly_once do not go together; choose one")
         if self.kafka.exactly_once and (self.execution.mode == "process" or self.execution.batch_size is not None):
             problems.append("kafka.exactly_once needs a worker that takes one record, in execution.mode async")
         loops = [topic for topic in self.topics if self.kafka.dlq_topic(topic) in self.topics]

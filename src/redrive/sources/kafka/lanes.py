@@ -69,6 +69,12 @@ class Lanes:
         self.waiting -= 1
         return lane.popleft()
 
+    def drop(self, record: Record) -> list[Record]:
+        """Close the lane of *record*, which has ended; return the records that waited behind it, in order."""
+        behind = list(record.assignment.lanes.pop(record.key, ()))
+        self.waiting -= len(behind)
+        return behind
+
     def close(self, assignment: Assignment) -> int:
         """Forget the records of *assignment* that wait; return how many there were."""
         forgotten = sum(len(lane) for lane in assignment.lanes.values())

@@ -88,6 +88,12 @@ def home_of(origin: str | None) -> str:
     return place.partition("/")[0] if scheme == KIND else ""
 
 
+def partition_of(origin: str | None) -> int:
+    """Return the partition that an origin names, or -1."""
+    number = (origin or "").partition("/")[2].partition("@")[0]
+    return int(number) if number.isascii() and number.isdigit() else -1
+
+
 def _home_headers(found: Found, account: Account) -> list[Header]:
     """Return the headers it goes home with: its own and, of ours, its history and how often it was sent back."""
     return replayed(found.headers if account.dialect == OURS.name else account.own)

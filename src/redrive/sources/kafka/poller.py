@@ -15,7 +15,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from redrive.errors import SourceError
 from redrive.failpoints import hit
@@ -25,10 +25,11 @@ from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate
 from redrive.sources.kafka.flow import Flow
 from redrive.sources.kafka.health import Counts, Health, judge
-from redrive.sources.kafka.offset_map import read_map
+from redrive.sources.kafka.parking import Parking
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
 from redrive.sources.kafka.record import Assignment, Record
+from redrive.sources.kafka.restoring import committed, done_beyond
 from redrive.sources.kafka.topics import DeadLetterTopics
 from redrive.sources.kafka.transactions import Transactions
 
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
-_ASKS = 3  # times that the broker is asked for what was committed
-_REQUEST = 10.0  # seconds for a request to the broker
 _IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
 _GLANCE = 1.0  # seconds between two looks at how we are
 _FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
@@ -86,7 +85,8 @@ class BrokerPoller:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._epochs = count(1)
         self._flow = Flow(kafka.queue_max_messages, kafka.message_cache_max_bytes)
-        self._gate = FloodGate(kafka.dlq_flood_limit if kafka.dlq_enabled else 0)
+        gated = kafka.dlq_enabled and not kafka.dlq_park_keys  # parked records follow a failure without a try
+        self._gate = FloodGate(kafka.dlq_flood_limit if gated else 0)
         self._held: list[Record] = []  # failed in a flood; they run again
         self._probe_at = 0.0
         self._buffered = 0
@@ -95,6 +95,8 @@ class BrokerPoller:
         self._dead_letter_topics = DeadLetterTopics(kafka) if kafka.dlq_enabled else None
         self._transactions = self._make(Transactions) if kafka.exactly_once else None
         self._publisher = self._transactions or (self._make(DeadLetterPublisher) if kafka.dlq_enabled else None)
+        self._parking = self._make_parking()
+        self._bury_in = self._parking.bury if self._parking is not None else getattr(self._publisher, "publish", None)
         self._commits = self._transactions or Commits(kafka.commit_interval_ms / 1000)
         self._finish = self._transactions.succeeded if self._transactions is not None else self._complete
         settings = consumer_settings(kafka, group)
@@ -135,6 +137,8 @@ class BrokerPoller:
             pass
         if self._publisher is not None:
             self._publisher.poll()
+        if self._parking is not None:
+            self._parking.poll()
 
     def drain(self, partitions: list[Partition], seconds: float) -> None:
         """Start nothing more of *partitions*, wait for what runs, commit, and only then let go of them."""
@@ -160,6 +164,8 @@ class BrokerPoller:
             self._consumer.close()
             if self._publisher is not None:
                 self._publisher.close()
+            if self._parking is not None:
+                self._parking.close()
             self._look(self._clock.monotonic())
 
     # ------------------------------------------------------------------ completions
@@ -193,8 +199,8 @@ class BrokerPoller:
             self._hold(event)
             return
         self.counts.failed += 1
-        if self._publisher is not None and self._kafka.dlq_enabled:
-            self._publisher.publish(event)
+        if self._bury_in is not None and self._kafka.dlq_enabled:
+            self._bury_in(event)
         else:
             form = "%r is given up after attempt %d and, without a dead-letter topic, committed: %s"
             _log.error(form, event.record, event.attempt, event.error)
@@ -287,12 +293,16 @@ class BrokerPoller:
         self._refuse_own_dead_letters(places)
         now = self._clock.monotonic()
         starts = []
-        for place in self._committed(places):
-            restored = self._restored(place)
+        exact = self._transactions is not None
+        for place in committed(self._consumer, places, self._clock, exact=exact):
+            restored = done_beyond(self._consumer, place, exact=exact)
             assignment = Assignment(place.topic, place.partition, next(self._epochs))
             self._partitions[place.topic, place.partition] = Partition(assignment, place.offset, restored, now)
             starts.append(TopicPartition(place.topic, place.partition, place.offset))
         self.assigned = len(self._partitions)
+        if self._parking is not None and self._dead_letter_topics is not None:
+            self._dead_letter_topics.prepare({place.topic for place in places})
+            self._parking.assigned([each.assignment for each in self._ours(places)])
         self._begin(consumer, starts)
         if self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare({place.topic for place in places})
@@ -324,6 +334,8 @@ class BrokerPoller:
         self._bytes -= partition.bytes
         if self._publisher is not None:
             self._publisher.forget(owner)
+        if self._parking is not None:
+            self._parking.forget(owner)
         if self._partitions.get((owner.topic, owner.partition)) is partition:
             del self._partitions[owner.topic, owner.partition]
         self.assigned = len(self._partitions)
@@ -336,31 +348,9 @@ class BrokerPoller:
         self._work.release(old)
         fresh = Partition(Assignment(old.topic, old.partition, next(self._epochs)), -1, [], self._clock.monotonic())
         self._partitions[old.topic, old.partition] = fresh
+        if self._parking is not None:
+            self._parking.assigned([fresh.assignment])
         return fresh
-
-    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        for _ in range(_ASKS):
-            try:
-                return self._consumer.committed(places, timeout=_REQUEST)
-            except KafkaException as error:
-                _log.warning("what is done beyond the committed offsets cannot be read: %s", error.args[0].str())
-                self._clock.block(_BUSY)
-        if self._transactions is not None:
-            raise SourceError(
-                f"what {self._group!r} has committed cannot be read, and exactly once needs it; run again"
-            )
-        return places  # without maps some records run again; without an assignment none would run
-
-    def _restored(self, place: TopicPartition) -> list[tuple[int, int]]:
-        if place.offset < 0 or not place.metadata:
-            return []
-        try:
-            _, end = self._consumer.get_watermark_offsets(place, timeout=_REQUEST)
-        except KafkaException as error:
-            if self._transactions is not None:
-                raise SourceError(f"the end of {place.topic!r} cannot be read: {error.args[0].str()}") from None
-            return []
-        return read_map(place.offset, place.metadata, end=end)
 
     def _refuse_own_dead_letters(self, places: list[TopicPartition]) -> None:
         topics = {place.topic for place in places} | {topic for topic, _ in self._partitions}
@@ -412,6 +402,11 @@ class BrokerPoller:
             partition.halted = ""
             _log.warning("%s goes on: its dead letters are taken again", partition.name)
             self._look(self._clock.monotonic())
+
+    def _make_parking(self) -> Parking | None:
+        if not self._kafka.dlq_park_keys or self._publisher is None or self._dead_letter_topics is None:
+            return None
+        return Parking(self._kafka, self._dead_letter_topics, self._clock, self._publisher.publish)
 
     def _make(self, kind: Callable[..., _P]) -> _P:
         """Return what carries dead letters to the broker, connected with this poller."""

@@ -28,13 +28,14 @@ class Assignment:
     results of its records change nothing any more.
     """
 
-    __slots__ = ("closed", "epoch", "lanes", "leaving", "partition", "state", "topic")
+    __slots__ = ("closed", "epoch", "lanes", "leaving", "parked", "partition", "state", "topic")
 
     def __init__(self, topic: str, partition: int, epoch: int) -> None:
         self.topic, self.partition, self.epoch = topic, partition, epoch
         self.leaving = False
         self.closed = False
         self.lanes: dict[object, Lane] = {}  # kept by the ordering
+        self.parked: set[bytes | None] = set()  # keys that wait behind a dead letter, where that is asked for
         self.state: Any = None  # kept by the poller
 
     def __repr__(self) -> str:

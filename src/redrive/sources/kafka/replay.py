@@ -17,8 +17,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
+from redrive.failpoints import hit
 from redrive.sources.kafka.choice import Choice, DeadLetter, read_letter
 from redrive.sources.kafka.headers import replayed
+from redrive.sources.kafka.parking import let_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +63,7 @@ def replay(
     max_replays: int = 3,
     rate: float | None = None,
     dry_run: bool = False,
+    transactional: bool = False,
     clock: Clock | None = None,
 ) -> Receipt:
     """
@@ -69,18 +72,19 @@ def replay(
     They go only to the topic whose dead letters these are, or to an *allowed* one. A second
     replay with the same choice goes on after the first. Raise SourceError if the broker does
     not confirm one, or its home is not allowed; what was confirmed until then is done.
+    *transactional* sends and remembers in one transaction: who reads with read_committed sees
+    each letter once, also after a crash.
     """
     homes = (topic.removesuffix(config.dlq_topic_suffix), *allowed)
     reader = _Reader(config, topic, choice.group(topic), resume=True)
-    sender = None if dry_run else _Sender(config)
+    sender = None if dry_run else _Sender(config, choice.group(topic) if transactional else "")
     receipt, pace = Receipt(), _Pace(rate, clock or SystemClock())
     try:
         for batch in reader.batches(_BATCH if rate is None else max(1, min(_BATCH, int(rate)))):
             letters = [read_letter(message) for message in batch]
             chosen = [letter for letter in letters if _counted(letter, choice, max_replays, receipt)]
             if sender is not None:
-                sender.send(chosen, homes)
-                reader.commit(batch)
+                sender.send(chosen, homes, reader, batch)
                 pace.rest(len(chosen))
     finally:
         reader.close()
@@ -127,9 +131,10 @@ class _Reader:
                 yield batch
 
     def commit(self, batch: list[Any]) -> None:
-        after = {(message.topic(), message.partition()): message.offset() + 1 for message in batch}
-        places = [TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
-        self._consumer.commit(offsets=places, asynchronous=False)
+        self._consumer.commit(offsets=_after(batch), asynchronous=False)
+
+    def commit_within(self, producer: Producer, batch: list[Any]) -> None:
+        producer.send_offsets_to_transaction(_after(batch), self._consumer.consumer_group_metadata(), _REQUEST)
 
     def close(self) -> None:
         self._consumer.close()
@@ -156,14 +161,44 @@ class _Reader:
         return starts
 
 
+def _after(batch: list[Any]) -> list[TopicPartition]:
+    after = {(message.topic(), message.partition()): message.offset() + 1 for message in batch}
+    return [TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
+
+
 class _Sender:
-    """Publishes letters and believes only the broker's own word."""
+    """Publishes letters and believes only the broker's own word; with a *name* of its own, in transactions."""
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, name: str) -> None:
         ours = {"enable.idempotence": True, "acks": "all", "message.max.bytes": 1_000_000_000}
-        self._producer = Producer({"linger.ms": 5, **config.client_settings(), **config.producer_settings, **ours})
+        own_name = {"transactional.id": name} if name else {}
+        self._partitions: dict[str, int] = {}  # by topic
+        self._in_transactions = bool(name)
+        settings = {"linger.ms": 5, **config.client_settings(), **config.producer_settings}
+        self._producer = Producer({**settings, **ours, **own_name})
+        if name:
+            self._producer.init_transactions(_REQUEST)
 
-    def send(self, letters: list[DeadLetter], homes: tuple[str, ...]) -> None:
+    def send(self, letters: list[DeadLetter], homes: tuple[str, ...], reader: _Reader, batch: list[Any]) -> None:
+        """Send *letters*, those of *batch* that are meant, and remember that *batch* is done."""
+        if not self._in_transactions:
+            self._send(letters, homes)
+            reader.commit(batch)
+            return
+        self._producer.begin_transaction()
+        try:
+            self._send(letters, homes)
+            hit("kafka.replay_sent")
+            reader.commit_within(self._producer, batch)
+            self._producer.commit_transaction(_REQUEST)
+        except KafkaException as error:
+            self._producer.abort_transaction(_REQUEST)
+            raise SourceError(f"{len(letters)} letters stay where they are: {error.args[0].str()}") from None
+        except SourceError:
+            self._producer.abort_transaction(_REQUEST)
+            raise
+
+    def _send(self, letters: list[DeadLetter], homes: tuple[str, ...]) -> None:
         confirmed: list[DeadLetter] = []
         refused: list[str] = []
         stray = next((letter for letter in letters if letter.home not in homes), None)
@@ -188,10 +223,20 @@ class _Sender:
 
         headers: Any = replayed(letter.headers)
         try:
-            self._producer.produce(letter.home, value=letter.value, key=letter.key, headers=headers, on_delivery=heard)
+            self._producer.produce(
+                letter.home, value=letter.value, key=letter.key, headers=headers, on_delivery=heard,
+                partition=self._partition(letter),
+            )  # fmt: skip
         except (BufferError, KafkaException) as error:
             refused.append(str(error))
         self._producer.poll(0)
+
+    def _partition(self, letter: DeadLetter) -> int:
+        """Return the partition it came from, so that it meets the others of its key, or -1 if there is none."""
+        if letter.home not in self._partitions:
+            found = self._producer.list_topics(letter.home, _REQUEST).topics[letter.home]
+            self._partitions[letter.home] = len(found.partitions)
+        return letter.home_partition if letter.home_partition < self._partitions[letter.home] else -1
 
 
 class _Pace:
@@ -207,3 +252,18 @@ class _Pace:
             ahead = self._sent / self._rate - (self._clock.monotonic() - self._began)
             if ahead > 0:
                 self._clock.block(ahead)
+
+
+def release(config: KafkaConfig, topic: str, key: str, *, max_replays: int = 3) -> Receipt:
+    """
+    Send the dead letters of a parked *key* home in their order, then let its records run again.
+
+    Those that arrive meanwhile are parked and sent after; the key is released once none is left.
+    """
+    total = Receipt()
+    while (done := replay(config, topic, Choice(key=key), max_replays=max_replays)).replayed:
+        total.replayed += done.replayed
+    let_run(config, topic, key.encode())
+    total.replayed += replay(config, topic, Choice(key=key), max_replays=max_replays).replayed
+    total.seen = total.replayed
+    return total

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from redrive.errors import Reject, SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.config import topic_problem
-from redrive.sources.kafka.letters import home_of, message_of
+from redrive.sources.kafka.letters import home_of, message_of, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _POLL = 0.1  # seconds that the thread waits for a report
 _ROOM_REST = 0.01  # seconds until a full producer has room again
 _LAST_WORDS = 5.0  # seconds for what is under way when it is closed
+_ANY = -1  # partition
 _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.TOPIC_EXCEPTION})
 
 
@@ -55,14 +56,13 @@ class KafkaSender:
     async def publish(self, letter: Letter) -> None:
         """Send *letter* and wait for the broker's report; raise SourceError if it is not taken, Reject if never."""
         topic = self._target(letter)
-        loop = asyncio.get_running_loop()
-        report: asyncio.Future[None] = loop.create_future()
         hit("kafka.before_send")
-        await self._produce(topic, letter, lambda error, _: _tell(loop, report, error))
         try:
-            await report
+            await self._send(topic, letter, partition_of(letter.origin) if home_of(letter.origin) else _ANY)
         except KafkaException as error:
-            raise _failure(letter, topic, error.args[0]) from None
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - the client's own name for it
+                raise _failure(letter, topic, error.args[0]) from None
+            await self._send_anywhere(topic, letter)
         hit("kafka.after_send")
 
     def close(self) -> None:
@@ -80,16 +80,29 @@ class KafkaSender:
             raise Reject(f"letter {letter.id!r} cannot be sent to {topic!r}: this sender may not write there")
         return topic
 
-    async def _produce(self, topic: str, letter: Letter, heard: Callable[[Any, Any], None]) -> None:
+    async def _send(self, topic: str, letter: Letter, partition: int) -> None:
+        loop = asyncio.get_running_loop()
+        report: asyncio.Future[None] = loop.create_future()
+        await self._produce(topic, letter, partition, lambda error, _: _tell(loop, report, error))
+        await report
+
+    async def _send_anywhere(self, topic: str, letter: Letter) -> None:
+        """Send a letter whose partition is no more: its topic was made anew with fewer."""
+        try:
+            await self._send(topic, letter, _ANY)
+        except KafkaException as error:
+            raise _failure(letter, topic, error.args[0]) from None
+
+    async def _produce(self, topic: str, letter: Letter, partition: int, heard: Callable[[Any, Any], None]) -> None:
         message, producer = message_of(letter), self._connected()
         headers: Any = message.headers
         while True:
             try:
-                producer.produce(topic, value=message.value, key=message.key, headers=headers, on_delivery=heard)
+                producer.produce(
+                    topic, value=message.value, key=message.key, headers=headers, partition=partition, on_delivery=heard
+                )
             except BufferError:
                 await asyncio.sleep(_ROOM_REST)
-            except KafkaException as error:
-                raise _failure(letter, topic, error.args[0]) from None
             else:
                 return
 

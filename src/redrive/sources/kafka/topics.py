@@ -70,6 +70,14 @@ class DeadLetterTopics:
             self._check(name)
             self._partitions[name] = len(known[name].partitions)
         self.missing.discard(name)
+        if self._config.dlq_park_keys:
+            self._prepare_parked(f"{name}.parked", known, known[source])
+
+    def _prepare_parked(self, name: str, known: dict[str, Any], source: Any) -> None:
+        """Make sure that it is known which keys are parked: one record for each, kept until it is released."""
+        if name not in known:
+            self._make(name, source, {"cleanup.policy": "compact"})
+        self._partitions[name] = len(known.get(name, source).partitions)
 
     def _list(self) -> dict[str, Any]:
         try:
@@ -80,16 +88,18 @@ class DeadLetterTopics:
 
     def _create(self, name: str, source: str, metadata: Any) -> None:
         largest = int(self._configs(source).get("max.message.bytes", 1_048_588))
+        settings = {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self._config.dlq_retention_ms),
+            "max.message.bytes": str(largest + _ROOM),
+        }
+        self._make(name, metadata, settings)
+
+    def _make(self, name: str, source: Any, settings: dict[str, str]) -> None:
+        replicas = max(len(each.replicas) for each in source.partitions.values())
         topic = NewTopic(
-            name,
-            num_partitions=len(metadata.partitions),
-            replication_factor=max(len(each.replicas) for each in metadata.partitions.values()),
-            config={
-                "cleanup.policy": "delete",
-                "retention.ms": str(self._config.dlq_retention_ms),
-                "max.message.bytes": str(largest + _ROOM),
-            },
-        )
+            name, num_partitions=len(source.partitions), replication_factor=replicas, config=settings
+        )  # fmt: skip
         try:
             self._admin.create_topics([topic], request_timeout=_LIMIT)[name].result(_LIMIT)
         except KafkaException as error:

@@ -62,6 +62,12 @@ class WorkManager:
         self._events.append(event)
         return follower
 
+    def _keep(self, event: CompletionEvent) -> None:
+        """Keep *event*, whose record holds no lane, for the next hand-over."""
+        if not self._events:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._events.append(event)
+
     def _flush(self) -> None:
         events, self._events = self._events, []
         if events:

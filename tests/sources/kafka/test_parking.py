@@ -1,0 +1,71 @@
+"""Parked keys: after a dead letter nothing of its key runs before it, through restarts, until it is released."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.sources.kafka.stage import running, until
+
+from redrive import Reject
+from redrive.errors import SettingsError
+from redrive.sources.kafka import KafkaConfig, ParallelConsumer
+from redrive.sources.kafka.parking import parked_keys
+from redrive.sources.kafka.replay import release
+
+
+def dispositions(stage):
+    return [(m.value(), dict(m.headers())["x-redrive-disposition"].decode()) for m in stage.dead_letters()]
+
+
+class Shop:
+    """Handles records, and rejects `bad` until it is repaired."""
+
+    def __init__(self) -> None:
+        self.handled: list[bytes] = []
+        self.repaired = False
+
+    async def __call__(self, record) -> None:
+        if record.value == b"bad" and not self.repaired:
+            raise Reject("bad")
+        self.handled.append(record.value)
+
+
+async def test_later_records_of_a_key_are_parked_in_order_and_other_keys_flow(stage):
+    stage.create()
+    values = [b"1", b"bad", b"2", b"3", b"4"]
+    stage.produce([{"value": value, "key": b"k"} for value in values] + [{"value": b"other", "key": b"o"}])
+    shop = Shop()
+    async with running(stage.consumer(shop, dlq_park_keys=True)):
+        await until(lambda: stage.committed() == 6)
+    assert shop.handled == [b"1", b"other"]
+    assert dispositions(stage) == [(b"bad", "terminal"), *((v, "parked") for v in (b"2", b"3", b"4"))]
+    assert parked_keys(stage.kafka(), stage.dlq) == {b"k": 1}
+
+
+async def test_a_key_stays_parked_after_a_restart_and_runs_in_order_once_released(stage):
+    stage.create(partitions=3)
+    stage.produce([{"value": value, "key": b"k", "partition": 1} for value in (b"bad", b"1")])
+    shop = Shop()
+    async with running(stage.consumer(shop, dlq_park_keys=True)):
+        await until(lambda: stage.committed(1) == 2)
+    stage.produce([{"value": b"2", "key": b"k", "partition": 1}])
+    consumer = stage.consumer(shop, dlq_park_keys=True)
+    async with running(consumer):
+        await until(lambda: stage.committed(1) == 3)
+        assert shop.handled == []
+        shop.repaired = True
+        receipt = await asyncio.to_thread(release, stage.kafka(), stage.dlq, "k")
+        assert receipt.replayed == 3
+        await until(lambda: len(shop.handled) == 3)
+        assert shop.handled == [b"bad", b"1", b"2"]
+        assert parked_keys(stage.kafka(), stage.dlq) == {}
+        owner = consumer._poller._partitions[stage.topic, 1].assignment
+        await until(lambda: not owner.parked)  # it has heard of the release
+        stage.produce([{"value": b"3", "key": b"k", "partition": 1}])
+        await until(lambda: shop.handled[-1] == b"3")
+
+
+def test_parking_without_an_order_of_keys_is_refused():
+    with pytest.raises(SettingsError, match="key_hash"):
+        ParallelConsumer(["a"], print, group="g", ordering="unordered", kafka=KafkaConfig(dlq_park_keys=True))
