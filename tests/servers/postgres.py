@@ -178,6 +178,22 @@ def _init(folder: Path, home: Path, run: dict[str, Any]) -> None:
         raise Missing(f"initdb failed: {made.stderr.decode(errors='replace')}")
 
 
+def copy_of(primary: Postgres) -> Postgres:
+    """Start a standby that follows *primary*."""
+    home = Path(tempfile.mkdtemp(prefix="redrive-pg-"))
+    if primary.run:
+        os.chown(home, primary.run["user"], primary.run["group"])
+    url = primary.url.removesuffix("/postgres")
+    command = [primary.bin / "pg_basebackup", "-D", home / "data", "-d", url, "-R", "-X", "stream", "-c", "fast"]
+    made = subprocess.run([*command, "--no-sync"], check=False, capture_output=True, cwd=home, **primary.run)
+    if made.returncode != 0:
+        raise Missing(f"pg_basebackup failed: {made.stderr.decode(errors='replace')}")
+    port = _free_port()
+    standby = Postgres(_start(primary.bin, home, port, primary.run, {}), home, primary.bin, port, primary.run)
+    _await_ready(standby)
+    return standby
+
+
 def _start(
     folder: Path, home: Path, port: int, run: dict[str, Any], options: dict[str, str]
 ) -> subprocess.Popen[bytes]:

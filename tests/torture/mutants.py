@@ -7,6 +7,7 @@ caught by the checker, or the checker is not worth its name.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from redrive.engine.processor import Processor
@@ -110,7 +111,76 @@ def _delivered_unrun() -> None:
     processor._lost = lambda _claim: SUCCEEDED
 
 
+# ---------------------------------------------------------------------- PostgreSQL
+
+
+def _rewrite(*changes: tuple[str, str]) -> None:
+    """Change the text of the SQL functions before this process makes the schema; each change must find something."""
+    from redrive.stores.postgres import schema  # noqa: PLC0415 - only where there is a driver
+
+    original = schema.migrations
+
+    def changed(name: str) -> list[tuple[int, str]]:
+        found = original(name)
+        for old, new in changes:
+            assert any(re.search(old, text) for _, text in found), f"nothing is like {old}"
+            found = [(number, re.sub(old, new, text)) for number, text in found]
+        return found
+
+    schema.migrations = changed
+
+
+def _pg_no_token_check() -> None:
+    """A settlement looks at neither token nor status: whoever comes last wins."""
+    _rewrite((r"AND o\.token = (c|m)\.token AND o\.status[^\n]*", ""))
+
+
+def _pg_no_skip_locked() -> None:
+    """A claim looks which letters are due, and takes them later, without having locked them."""
+    _rewrite((r"LIMIT l\.n FOR UPDATE SKIP LOCKED", "LIMIT l.n"), (r"\b(o|d)\.ctid\b", r"\1.seq"))
+
+
+def _pg_counters_not_kept() -> None:
+    """Deliveries are not counted."""
+    _rewrite((r"\('in_flight', -1\), \('delivered', 1\)", "('in_flight', 0), ('delivered', 0)"))
+
+
+def _pg_settled_before_commit() -> None:
+    """A settlement is answered, and its transaction is not committed."""
+    from redrive.stores.postgres.store import PostgresStore  # noqa: PLC0415 - only where there is a driver
+
+    exchange = PostgresStore.exchange
+
+    async def early(self: PostgresStore, settlements: Any, wants: Any, *, lease: float, worker: str) -> Exchanged:
+        late = settlements[: len(settlements) // 2]  # these are never written
+        found = await exchange(self, settlements[len(late) :], wants, lease=lease, worker=worker)
+        return Exchanged((True,) * len(late) + found.accepted, found.claims)
+
+    PostgresStore.exchange = early  # type: ignore[method-assign]
+
+
+def _pg_early_yes() -> None:
+    """A put answers before its transaction is committed."""
+    import asyncio  # noqa: PLC0415
+
+    from redrive.stores.contract import Receipt  # noqa: PLC0415
+    from redrive.stores.postgres.store import PostgresStore  # noqa: PLC0415
+
+    original, tasks = PostgresStore.put, set()
+
+    async def put(self: PostgresStore, drafts: Any) -> Any:
+        tasks.add(asyncio.ensure_future(original(self, drafts)))
+        return [Receipt(draft.id) for draft in drafts]
+
+    PostgresStore.put = put  # type: ignore[method-assign]
+
+
 MUTANTS = {
+    "pg_no_token_check": _pg_no_token_check,
+    "pg_no_skip_locked": _pg_no_skip_locked,
+    "pg_counters_not_kept": _pg_counters_not_kept,
+    "pg_settled_before_commit": _pg_settled_before_commit,
+    "pg_early_yes": _pg_early_yes,
     "no_token_check": _no_token_check,
     "no_sync": _no_sync,
     "rescue_by_time": _rescue_by_time,

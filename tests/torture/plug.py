@@ -43,8 +43,8 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue:
         pids = [start() for _ in range(WORKERS)]
         problems = []
         with Sampler(server.url) as sampler:
-            _wait_for_workers(server.url)
-            for _ in range(cycles):
+            _wait_for_workers(server.url, WORKERS)
+            for cycle in range(cycles):
                 time.sleep(rng.uniform(0.05, 0.4))
                 if rescue:
                     nursery.kill(pids.pop(0))
@@ -54,6 +54,7 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue:
                 server.restart()
                 if rescue:
                     pids.append(start())
+                    _wait_for_workers(server.url, WORKERS + cycle + 1)  # one that never began may end at once
             problems += _stop(nursery, pids)
             come_to_rest(nursery, folder, url=server.url)
     verdict = judge(History(folder / "history"), server.url, floor=cycles)
@@ -67,17 +68,17 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue:
     )
 
 
-def _wait_for_workers(url: str) -> None:
+def _wait_for_workers(url: str, count: int) -> None:
     with looks.at(url) as look:
 
         def there() -> bool:
             try:
-                return look.workers() > 0
+                return look.workers() >= count
             except looks.Away:
                 return False
 
-        if not wait_for(there, 20):
-            message = "no worker has begun"
+        if not wait_for(there, 60):
+            message = f"{count} workers have not begun"
             raise TimeoutError(message)
 
 

@@ -25,6 +25,9 @@ CAUGHT_BY_KILLS = {
 CAUGHT_BY_ZOMBIES = {"no_token_check": "break the order of tokens", "rescue_by_time": "break the order of tokens"}
 CAUGHT_BY_POWER_CUTS = {"no_sync"}  # in test_powercut
 CAUGHT_IN_PEACE = {"rescue_of_the_living"}
+CAUGHT_ON_POSTGRESQL = {  # in test_pg_mutants
+    "pg_no_token_check", "pg_no_skip_locked", "pg_counters_not_kept", "pg_settled_before_commit", "pg_early_yes",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mutant", CAUGHT_BY_KILLS)
@@ -51,5 +54,5 @@ def test_nobody_takes_letters_from_living_workers(tmp_path: Path):
 
 
 def test_every_mutant_has_its_test():
-    caught = [CAUGHT_BY_KILLS, CAUGHT_BY_ZOMBIES, CAUGHT_BY_POWER_CUTS, CAUGHT_IN_PEACE]
+    caught = [CAUGHT_BY_KILLS, CAUGHT_BY_ZOMBIES, CAUGHT_BY_POWER_CUTS, CAUGHT_IN_PEACE, CAUGHT_ON_POSTGRESQL]
     assert set(MUTANTS) == {name for names in caught for name in names}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import apsw
 from tests.torture.checker import Verdict, judge
 from tests.torture.history import History
-from tests.torture.kills import LEASE, SWEEP, WORK
+from tests.torture.kills import LEASE, SWEEP, WORK, place_of
 from tests.torture.workload import wait_for
 
 if TYPE_CHECKING:
@@ -32,10 +32,11 @@ MOMENTS = (
 
 
 def awake_again(
-    nursery: Nursery, folder: Path, moment: str, *, seed: int = 0, mutant: str = "", patience: float = 60
+    nursery: Nursery, folder: Path, moment: str, *, url: str = "", seed: int = 0, mutant: str = "", patience: float = 60
 ) -> Verdict:
     """Stop a worker at *moment*, let another finish everything, let the first go on, judge."""
-    common = {"folder": str(folder), "lease": LEASE, "sweep": SWEEP, "mutant": mutant}
+    place = place_of(folder, url)
+    common = {"folder": str(folder), "url": url, "lease": LEASE, "sweep": SWEEP, "mutant": mutant}
     if moment == "rescue.before_settle":
         _leave_behind(nursery, folder, common)
     armed = "" if moment == "running" else f"{moment}=stop@{1 if moment.startswith('rescue') else 2 + seed % 3}"
@@ -43,7 +44,7 @@ def awake_again(
     if moment == "running":
         wait_for(lambda: len(_history(folder).starts) > 12, 10)
         os.kill(zombie, signal.SIGSTOP)
-    stopped = wait_for(lambda: _stopped(zombie), 20, 0.001) and _lets_others_write(zombie, folder)
+    stopped = wait_for(lambda: _stopped(zombie), 20, 0.001) and (bool(url) or _lets_others_write(zombie, folder))
     other = nursery.start(WORK, **common, until_idle=True, produce=10)
     finished = wait_for(lambda: nursery.code(other) is not None, patience) and nursery.code(other) == 0
     os.kill(zombie, signal.SIGCONT)
@@ -57,7 +58,7 @@ def awake_again(
     for pid in (zombie, other, last):
         if nursery.code(pid) is None:
             nursery.kill(pid)
-    verdict = judge(_history(folder), folder / "redrive.db", floor=10)
+    verdict = judge(_history(folder), place, floor=10)
     if not (stopped and finished and code == 0):
         verdict.problems.append(f"stopped {stopped}, the other finished {finished}, the zombie ended with {code}")
     return verdict
