@@ -31,7 +31,7 @@ class Lane:
 class Line:
     """Kinds of one queue that share limits."""
 
-    __slots__ = ("batches", "breaker", "concurrency", "kinds", "lane", "most", "ready", "running", "size")
+    __slots__ = ("asked", "batches", "breaker", "concurrency", "kinds", "lane", "most", "ready", "running", "size")
 
     def __init__(self, lane: Lane, kinds: tuple[str, ...], concurrency: int, most: int, breaker: str | None) -> None:
         self.lane, self.kinds, self.concurrency, self.breaker = lane, kinds, concurrency, breaker
@@ -39,12 +39,13 @@ class Line:
         self.batches = 2 if most else 1  # one that runs, and one that is on its way if it may claim ahead at all
         self.size = concurrency  # how many letters it wants to hold now
         self.running = 0
+        self.asked = 0  # how many the store was asked for and has not answered yet
         self.ready: deque[Claim] = deque()
 
     def want(self, limit: int | None = None) -> Want | None:
-        """Return what it lacks, None if it holds enough."""
-        lacking = min(self.size, self.batches * self.size - len(self.ready) - self.running)
-        lacking = lacking if limit is None else min(lacking, limit)
+        """Return what it lacks, None if it holds enough or has asked for it."""
+        lacking = min(self.size, self.batches * self.size - len(self.ready) - self.running - self.asked)
+        lacking = lacking if limit is None else min(lacking, limit - self.asked)
         return Want(self.lane.name, self.kinds, lacking) if lacking > 0 else None
 
     @property

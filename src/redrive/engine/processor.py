@@ -9,8 +9,8 @@ no delay (`policy`), no SQL, and nothing of how a handler is run (the engines).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict, deque
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -43,6 +43,13 @@ _REMEMBERED = 10_000  # batches
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
 
+class _Asked(NamedTuple):
+    """An exchange under way, and what each line was promised by it."""
+
+    exchange: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]]
+    wants: list[tuple[Line, Want]]
+
+
 class Processor:
     """Moves letters of one store through the handlers of one process."""
 
@@ -64,7 +71,7 @@ class Processor:
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
         self._worker, self._lease, self._version = worker, lease, release
         self._outcomes: list[tuple[Claim, Outcome]] = []
-        self._asked: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]] | None = None
+        self._asked: deque[_Asked] = deque()  # exchanges under way, the oldest first
         self._policies: dict[str, RetryPolicy] = {}
         self._firsts: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not yet told, by kind
@@ -83,23 +90,22 @@ class Processor:
     async def tick(self) -> float:
         """Do one round and return how long to rest: 0 while there is more to do."""
         try:
-            self._asked = self._asked or self._ask()
-            settled, exchanged = await asyncio.shield(self._asked)  # its claims must not be lost with our caller
+            settled, exchanged = await self._answer()
         except StoreUnavailable as error:
-            self._asked = None
             self._store_is(away=str(error))
             return _RUN_AGAIN  # what was to be settled waits in self._outcomes
-        self._asked = None
         self._store_is(away="")
         hit("processor.after_exchange")
         self._take(exchanged.claims)
-        if self._has_ready and not self._suspect:
-            self._asked = self._ask()  # first of all: the store works while we tell, and while the handlers run
+        if self._has_ready and not self._asked:
+            self._ask()  # first of all: the store works while we tell, and while the handlers run
         self._tell(settled, exchanged)
         if self._asked:
             await asyncio.sleep(0)  # lets it reach the store where tasks do not start at once, and others have a turn
         hit("processor.before_start")
         self._start_ready()
+        if self._outcomes and not self._lines.running and len(self._asked) == 1:
+            self._ask()  # the handlers outran the store: let it go on without waiting for us
         hit("processor.after_start")
         await self._dependencies.report()
         return 0.0 if self._asked or self._outcomes or exchanged.claims else 1.0
@@ -121,8 +127,26 @@ class Processor:
     def _has_ready(self) -> bool:
         return any(line.ready for line in self._lines.all)
 
-    def _ask(self) -> asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]]:
-        return begin(self._exchange(self._wants()), asyncio.get_running_loop())
+    def _ask(self) -> None:
+        """Begin an exchange: settle what is done, claim what is lacking."""
+        wants = self._wants()
+        for line, want in wants:
+            line.asked += want.limit
+        exchange = begin(self._exchange([want for _, want in wants]), asyncio.get_running_loop())
+        self._asked.append(_Asked(exchange, wants))
+
+    async def _answer(self) -> tuple[list[tuple[Claim, Move]], Exchanged]:
+        """Wait for the oldest exchange; its claims must not be lost with our caller, so it is shielded."""
+        if not self._asked:
+            self._ask()
+        oldest = self._asked[0]
+        try:
+            return await asyncio.shield(oldest.exchange)
+        finally:
+            if oldest.exchange.done():
+                self._asked.popleft()
+                for line, want in oldest.wants:
+                    line.asked -= want.limit
 
     async def _exchange(self, wants: list[Want]) -> tuple[list[tuple[Claim, Move]], Exchanged]:
         outcomes, self._outcomes = self._outcomes, []
@@ -135,11 +159,11 @@ class Processor:
 
     # ------------------------------------------------------------------ claiming
 
-    def _wants(self) -> list[Want]:
+    def _wants(self) -> list[tuple[Line, Want]]:
         if self.stopping or self._suspect or self._alone:
             return []
-        wants = [line.want(self._limit(line)) for line in self._lines.all]
-        return [want for want in wants if want is not None]
+        wants = [(line, line.want(self._limit(line))) for line in self._lines.all]
+        return [(line, want) for line, want in wants if want is not None]
 
     def _limit(self, line: Line) -> int | None:
         if line.breaker is not None and (limit := self._dependencies.limit(line.breaker)) is not None:
@@ -152,6 +176,9 @@ class Processor:
         self._note_time({claim.token for claim in claims})
         if self.stopping:  # asked for before we were told to stop
             self._release(claims, Interrupted("shutdown"))
+            return
+        if self._suspect or self._alone:  # asked for before we knew of it
+            self._release(claims)
             return
         suspects = [claim for claim in claims if claim.losses and self._endangers(claim)]
         self._careful = bool(suspects) if claims else self._careful
