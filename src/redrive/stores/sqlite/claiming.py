@@ -48,26 +48,14 @@ class Taker:
     def __init__(self) -> None:
         self._turn = 0
 
-    def claim(self, turn: Turn, wants: Sequence[Want], lease: float, worker: str) -> list[Claim]:
+    def claim(self, turn: Turn, wants: Sequence[Want], lease: float, worker: str) -> list[rows.Taken]:
         """Claim what is due, within the queues' shared limits."""
-        claims: list[Claim] = []
+        taken = []
         for want in wants:
             limit = _allowed(turn, want)
-            if limit > 0:
-                claims += self._claim_one(turn, want, limit, lease, worker)
-        return claims
-
-    def _claim_one(self, turn: Turn, want: Want, limit: int, lease: float, worker: str) -> list[Claim]:
-        found = self._choose(turn, want, limit)
-        if not found:
-            return []
-        token = turn.next_token()
-        places = apsw.carray(array("q", [row[0] for row in found]))
-        turn.sql(_CLAIM, (token, turn.lease(lease), worker, turn.now_us, places))
-        for kind, count in Counter(map(_KIND, found)).items():
-            turn.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
-        _spend_allowance(turn, want.queue, len(found))
-        return rows.claims_of(turn.connection, found, token, worker, turn.now_us)
+            if limit > 0 and (found := self._choose(turn, want, limit)):
+                taken.append(_take(turn, want, found, lease, worker))
+        return taken
 
     def _choose(self, turn: Turn, want: Want, limit: int) -> list[Row]:
         cursors = [[_candidates(turn, want, kind, priority) for kind in want.kinds] for priority in Priority]
@@ -80,6 +68,16 @@ class Taker:
 _KIND = itemgetter(3)
 _DUE = itemgetter(9, 0)
 _TOKEN = attrgetter("letter.token")
+
+
+def _take(turn: Turn, want: Want, found: list[Row], lease: float, worker: str) -> rows.Taken:
+    token = turn.next_token()
+    places = apsw.carray(array("q", [row[0] for row in found]))
+    turn.sql(_CLAIM, (token, turn.lease(lease), worker, turn.now_us, places))
+    for kind, count in Counter(map(_KIND, found)).items():
+        turn.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
+    _spend_allowance(turn, want.queue, len(found))
+    return rows.taken_of(turn.connection, found, token, worker, turn.now_us)
 
 
 def _candidates(turn: Turn, want: Want, kind: str, priority: int) -> apsw.Cursor:

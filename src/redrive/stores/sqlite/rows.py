@@ -6,7 +6,7 @@ Owns the order of columns. Knows no statement's purpose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,8 +14,6 @@ from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
 from redrive.stores.contract import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import apsw
 
     from redrive.core.letter import Draft
@@ -35,7 +33,7 @@ COLD = (
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
 _COLUMNS = len(HOT.split(", ")) + len(COLD.split(", "))
 _STATUS = 1 + len(HOT.split(", "))
-_PAYLOAD, _PRIORITY, _CYCLES = 4, 8, 17
+_PAYLOAD, _PRIORITY, _ATTEMPTS, _CYCLES, _EXTRAS = 4, 8, 10, 17, 22
 
 PRIORITIES = tuple(Priority)
 
@@ -105,20 +103,39 @@ def the_row(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = (
     return connection.execute(sql, bindings).fetchone()  # type: ignore[return-value]
 
 
-def claims_of(
-    connection: apsw.Connection, rows: Iterable[tuple[Any, ...]], token: int, worker: str, now_us: int
-) -> list[Claim]:
-    """Build the claims of rows of seq, HOT and extras; their attempts are already counted."""
-    status = Status.IN_FLIGHT
+class Taken(NamedTuple):
+    """What one claim took: rows of seq, HOT and extras whose attempts are already counted."""
+
+    rows: list[tuple[Any, ...]]
+    rich: dict[int, Letter]  # by place, those that a row of HOT does not hold whole
+    token: int
+    worker: str
+    now_us: int
+
+
+def taken_of(connection: apsw.Connection, rows: list[tuple[Any, ...]], token: int, worker: str, now_us: int) -> Taken:
+    """Read the rest of what was taken, in its own transaction."""
+    rich = {row[0]: _rich(connection, row, token, worker) for row in rows if _is_rich(row)}
+    return Taken(rows, rich, token, worker, now_us)
+
+
+def _is_rich(row: tuple[Any, ...]) -> bool:
+    """Whether a letter has a past, a large payload or extras."""
+    return row[_PAYLOAD] is None or row[_EXTRAS] is not None or row[_ATTEMPTS] > 1 or row[_CYCLES]
+
+
+def claims_of(taken: Taken) -> list[Claim]:
+    """Build the claims; needs no connection, so that the writer need not wait for it."""
+    status, rich, token, worker, now_us = Status.IN_FLIGHT, taken.rich, taken.token, taken.worker, taken.now_us
     claims = []
-    for row in rows:
+    for row in taken.rows:
         # Names and a plain call: with slices and stars this loop takes twice as long (0.8 µs a letter).
         (
             seq, id_, queue, kind, payload, content_type, key, idempotency_key, priority, due, attempts, losses, policy,
-            generation, origin, handler, tenant, cycles, cycle_us, created, updated, version, extras,
+            generation, origin, handler, tenant, cycles, cycle_us, created, updated, version, _,
         ) = row  # fmt: skip
-        if payload is None or extras is not None or attempts > 1 or cycles:
-            letter = _rich(connection, row, token, worker)
+        if rich and seq in rich:
+            letter = rich[seq]
         else:
             letter = Letter(
                 id_, queue, kind, payload, content_type, key, idempotency_key, PRIORITIES[priority], due, attempts,
@@ -130,7 +147,7 @@ def claims_of(
 
 
 def _rich(connection: apsw.Connection, row: tuple[Any, ...], token: int, worker: str) -> Letter:
-    """Build a letter that has a past, a large payload or extras."""
+    """Build such a letter whole."""
     whole = the_row(connection, f"SELECT {ALL} FROM letters WHERE seq = ?", (row[0],))  # noqa: S608 - our own names
     letter = letter_of(connection, whole)
     return msgspec.structs.replace(

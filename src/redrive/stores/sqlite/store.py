@@ -23,7 +23,7 @@ from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.sqlite import acting, claiming, finding, putting, settling, sharing
+from redrive.stores.sqlite import acting, claiming, finding, putting, rows, settling, sharing
 from redrive.stores.sqlite.file import File, explain_error, immediately, migrate
 from redrive.stores.sqlite.turn import BOOT_SHIFT
 from redrive.stores.sqlite.writer import Writer
@@ -141,7 +141,7 @@ class SqliteStore:
 
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
         """Claim due letters."""
-        return await self._write(self._taker.claim, wants, lease, worker)
+        return _claims(await self._write(self._taker.claim, wants, lease, worker))
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move whose claim still holds."""
@@ -155,16 +155,16 @@ class SqliteStore:
     ) -> Exchanged:
         """Settle and claim in one transaction."""
         hit("exchange.before")
-        exchanged = await self._write(self._exchange, settlements, wants, lease, worker)
+        accepted, taken = await self._write(self._exchange, settlements, wants, lease, worker)
         hit("exchange.after")
-        return exchanged
+        return Exchanged(accepted, _claims(taken))
 
     def _exchange(
         self, turn: Turn, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], lease: float, worker: str
-    ) -> Exchanged:
+    ) -> tuple[tuple[bool, ...], list[rows.Taken]]:
         accepted = settling.settle(turn, settlements) if settlements else ()
         hit("exchange.between")
-        return Exchanged(accepted, self._taker.claim(turn, wants, lease, worker))
+        return accepted, self._taker.claim(turn, wants, lease, worker)
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
@@ -297,6 +297,10 @@ class SqliteStore:
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""
         return await self._write(acting.retain, retention, limit)
+
+
+def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
+    return [claim for some in taken for claim in rows.claims_of(some)]
 
 
 def _boot_number(connection: apsw.Connection) -> int:
