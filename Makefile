@@ -22,7 +22,7 @@ endif
 BENCH_VENV := .venv-bench
 
 BIN := $(VENV)/bin
-TEST_EXTRAS := kafka,postgres,prometheus,sentry
+TEST_EXTRAS := django,kafka,postgres,prometheus,psycopg,sentry,sqlalchemy
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'

@@ -322,7 +322,8 @@ SHAPES = {
     "redrive.desk.stats": ("Stats", "FailedWeek", "OldestFailed", "WorkerView", "BreakerView"),
     "redrive.desk.queues": ("Queues", "QueueView"),
     "redrive.desk.audit": ("AuditLog", "AuditLine"),
-    "redrive.stores.contract": ("Receipt",),
+    "redrive.desk.subscriptions": ("Subscriptions",),
+    "redrive.stores.contract": ("Receipt", "Subscription"),
     "redrive.cli.upkeep": ("Checked", "Migrated"),
     "redrive.demo.story": ("Outcome",),
 }

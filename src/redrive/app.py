@@ -14,27 +14,25 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
-from uuid import UUID
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from redrive.core.breaker import BreakerRules
+from redrive.core.classify import RELAY
 from redrive.core.facts import Enqueued
-from redrive.core.finite import check_finite
-from redrive.core.letter import BYTES, JSON, Draft, Letter, Priority, micros
-from redrive.core.policy import RetryPolicy
+from redrive.core.letter import Draft, Letter, Priority, micros
+from redrive.desk import subscriptions
 from redrive.desk.face import Desk
 from redrive.engine.clock import SystemClock, new_id
+from redrive.engine.drafting import encode, headers_of, metadata_of, policy_text, priority_of, uuid_of
 from redrive.engine.handler import build_handler
 from redrive.engine.watchdog import Watchdog
-from redrive.errors import HandlerError, PayloadError, PolicyError, SettingsError
+from redrive.errors import HandlerError, SettingsError, SourceError
 from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
-from redrive.stores.contract import QueueSpec
+from redrive.stores.contract import QueueSpec, Subscription
 from redrive.sync import Sync
-from redrive.wiring import build_worker, open_reporter, open_store
+from redrive.wiring import build_worker, default_rules, open_outboxes, open_reporter, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,11 +40,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redrive.core.facts import Fact
+    from redrive.core.policy import RetryPolicy
     from redrive.core.sending import Sender
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler, Options
     from redrive.engine.worker import Worker
     from redrive.signals.sentry import SentryReporter
+    from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
+    from redrive.sources.outbox.face import AsyncOutbox, Outbox
+    from redrive.sources.outbox.relay import Relay
+    from redrive.sources.outbox.users import Outboxes
     from redrive.stores.contract import Receipt, Store
     from redrive.wiring import Parts
 
@@ -73,6 +76,8 @@ class Redrive:
         self._queues: dict[str, QueueSpec] = {}
         self._concurrency: dict[str, int] = {}
         self._breakers: dict[str, BreakerRules] = {}
+        self._subscriptions: list[tuple[str, str]] = []
+        self._outboxes: Outboxes | None = None
         self._url = None if store else self.settings.url
         self._opening = threading.Lock()
         self._opened_by = 0  # the process: what was opened before a fork is not for the child
@@ -98,6 +103,7 @@ class Redrive:
                 f"cannot register a second handler for {kind!r}: {self.handlers[kind].name!r} has it; "
                 "give one of them another kind"
             )
+        options.setdefault("rules", default_rules(self.store))
         handler = build_handler(kind, function, **options)
         self.handlers[kind] = handler
         if handler.breaker is not None:
@@ -145,6 +151,15 @@ class Redrive:
         """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
         self._breakers[name] = BreakerRules(**rules)
 
+    def relay(self, kind: str, relay: Relay, **options: Unpack[Options]) -> Handler:
+        """Let *relay* publish the letters of *kind*; an answer that says "never" makes them dead letters at once."""
+        options.setdefault("rules", RELAY)
+        return self.add_handler(kind, relay.publish, **options)
+
+    def subscribe(self, event: str, *handlers: str) -> None:
+        """Let each of *handlers*, which are kinds, have a letter of its own of every event of kind *event*."""
+        self._subscriptions += [(event, handler) for handler in handlers]
+
     def listen(self, listener: Callable[[Fact], None]) -> None:
         """Call *listener* with every fact; what it raises never stops a letter."""
         self.hub.listen(listener)
@@ -173,23 +188,23 @@ class Redrive:
         """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
         content_type, body = encode(payload, kind)
         return Draft(
-            new_id() if id is None else _uuid(id),  # by place: by name it takes four times as long
+            new_id() if id is None else uuid_of(id),  # by place: by name it takes four times as long
             queue or self._queue_of(kind),
             kind,
             body,
             content_type,
             key,
             idempotency_key,
-            priority if isinstance(priority, Priority) else _priority(priority),
+            priority if isinstance(priority, Priority) else priority_of(priority),
             max(0.0, delay),
             None if due_at is None else micros(due_at),
-            None if policy is None else _policy_text(policy),
+            None if policy is None else policy_text(policy),
             None,  # generation
             origin,
             None,  # handler
             tenant,
-            _headers(headers, kind) if headers else (),
-            _metadata(metadata, kind) if metadata else {},
+            headers_of(headers, kind) if headers else (),
+            metadata_of(metadata, kind) if metadata else {},
             tuple(after),
         )
 
@@ -217,6 +232,41 @@ class Redrive:
         if self.hub.wants_routine:
             self._tell(drafts, receipts)
         return receipts
+
+    @overload
+    def outbox(self, connection: BlockingConnection, *, wake: bool = True) -> Outbox: ...
+    @overload
+    def outbox(self, connection: AwaitedConnection | AsyncpgConnection, *, wake: bool = True) -> AsyncOutbox: ...
+    def outbox(self, connection: Any, *, wake: bool = True) -> Outbox | AsyncOutbox:
+        """
+        Enqueue in the transaction of *connection*: `app.outbox(connection).enqueue(kind, payload)`, awaited if it is.
+
+        Committed, the letter will be handled; rolled back, it never was. Without *wake*, workers
+        find it when they poll.
+        """
+        return self._outbox_users().bind(connection, wake=wake)
+
+    @overload
+    def once(
+        self, letter: Letter, connection: BlockingConnection, *, handler: str | None = None
+    ) -> contextlib.AbstractContextManager[bool]: ...
+    @overload
+    def once(
+        self, letter: Letter, connection: AwaitedConnection | AsyncpgConnection, *, handler: str | None = None
+    ) -> contextlib.AbstractAsyncContextManager[bool]: ...
+    def once(self, letter: Letter, connection: Any, *, handler: str | None = None) -> Any:
+        """
+        Open a transaction, or a savepoint, and give whether *letter* has had no effect yet: `with`, or `async with`.
+
+        That it was handled is written in the same transaction as what the block writes.
+        *handler* names the effect; the letter's handler or kind if not given.
+        """
+        return self._outbox_users().once(letter, connection, handler)
+
+    def _outbox_users(self) -> Outboxes:
+        if self._outboxes is None or self._outboxes.store is not self.store:
+            self._outboxes = open_outboxes(self.store, self.draft)
+        return self._outboxes
 
     def _tell(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
         kinds: dict[tuple[str, str], list[int]] = {}
@@ -307,6 +357,7 @@ class Redrive:
         await self.store.open()
         if self._queues:
             await self.store.declare(tuple(self._queues.values()))
+        await self._declare_subscriptions()
         self.hub.listen(log_facts, routine=logs_routine())
         self._report()
         self._opened_by = os.getpid()
@@ -319,9 +370,21 @@ class Redrive:
         if self._reporter is not None:
             self.hub.listen(self._reporter, routine=False)
 
+    async def _declare_subscriptions(self) -> None:
+        for event, handler in self._subscriptions:
+            if event in self.handlers:
+                raise SourceError(
+                    f"cannot subscribe {handler!r} to {event!r}: that kind has a handler of its own, which takes the "
+                    f"events before they are broadcast; give {self.handlers[event].name!r} another kind"
+                )
+            wanted = Subscription(event=event, handler=handler, queue=self._queue_of(handler))
+            await subscriptions.subscribe(self.store, wanted, by=self.settings.by or "app")
+
     async def close(self) -> None:
         """Close the store; what was accepted stays."""
         self._opened_by = 0
+        if self._outboxes is not None:
+            self._outboxes.close()
         await self.store.close()
         if self._reporter is not None:
             await asyncio.to_thread(self._reporter.close)
@@ -374,75 +437,3 @@ class _OpenFirst:
             return await getattr(self._app.store, name)(*given, **named)  # a fork has a store of its own by now
 
         return call
-
-
-def encode(payload: Any, kind: str) -> tuple[str, bytes]:
-    """Return content type and bytes of *payload*: bytes as they are, anything else as JSON."""
-    if isinstance(payload, (bytes, bytearray, memoryview)):
-        return BYTES, bytes(payload)
-    try:
-        body = _encode_json(payload)
-        if b"null" in body:  # as which NaN is written
-            check_finite(msgspec.to_builtins(payload, enc_hook=_foreign), f"the payload of a {kind!r} letter")
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(
-            f"cannot write the payload of a {kind!r} letter as JSON: {type(error).__name__}; "
-            "give plain data, a dataclass, a msgspec Struct, a pydantic model, or bytes"
-        ) from error
-    return JSON, body
-
-
-def _foreign(value: Any) -> Any:
-    """Encode what msgspec does not know: pydantic models."""
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        raise TypeError(type(value).__name__)
-    return dump(mode="json")
-
-
-_encode_json = msgspec.json.Encoder(enc_hook=_foreign).encode
-
-
-def _uuid(given: str) -> str:
-    try:
-        return str(UUID(given))
-    except (ValueError, AttributeError, TypeError):
-        raise PayloadError(
-            f"cannot use {str(given)[:40]!r} as a letter's id: it must be a UUID; "
-            "give a name of your own as idempotency_key"
-        ) from None
-
-
-def _headers(given: Sequence[tuple[str, bytes]], kind: str) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers; refused at the door is better than unreadable later."""
-    for name, value in given:
-        if not isinstance(name, str) or not isinstance(value, bytes):
-            raise PayloadError(
-                f"cannot keep the header {name!r} of a {kind!r} letter: headers are pairs of str and bytes; "
-                "encode the value first"
-            )
-    return tuple((name, value) for name, value in given)
-
-
-def _metadata(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    check_finite(kept := dict(given), f"the metadata of a {kind!r} letter")
-    return kept
-
-
-def _priority(name: str) -> Priority:
-    try:
-        return Priority[name.upper()]
-    except KeyError:
-        raise ValueError(f"{name!r} is not a priority; use high, medium or low") from None
-
-
-def _policy_text(policy: RetryPolicy | str) -> str:
-    """Return what a letter carries of *policy*; a policy of which something would be forgotten is refused."""
-    if isinstance(policy, str):
-        return RetryPolicy.parse(policy).text
-    if policy.function is not None or RetryPolicy.parse(policy.text) != policy:
-        raise PolicyError(
-            f"a letter cannot carry {policy!r}: functions and lists of errors cannot be kept with it; "
-            "give that policy to the handler instead"
-        )
-    return policy.text

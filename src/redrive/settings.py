@@ -88,6 +88,12 @@ class Settings(BaseSettings):
     retention_failed_days: float | None = Field(
         None, gt=0, description="How long dead letters are kept; for ever unless this is set.", examples=[365]
     )
+    retention_handled_days: float | None = Field(
+        30,
+        ge=0,
+        description="How long handled keys are kept after their letters are gone; absent keeps them for ever.",
+        examples=[30],
+    )
     release: str | None = Field(
         None, description="The version of the code, kept with each failure.", examples=["1.4.2"]
     )
@@ -135,6 +141,7 @@ class Settings(BaseSettings):
             delivered=_seconds(self.retention_delivered_days),
             archived=_seconds(self.retention_archived_days),
             failed=_seconds(self.retention_failed_days),
+            handled=_seconds(self.retention_handled_days),
         )
 
     @classmethod

@@ -11,9 +11,10 @@ import os
 import secrets
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
+from redrive.core.classify import HANDLER, OUTBOX
 from redrive.engine.dependencies import Dependencies
 from redrive.engine.lines import Lines
 from redrive.engine.processes import ProcessEngine
@@ -21,7 +22,7 @@ from redrive.engine.processor import Processor
 from redrive.engine.tasks import TaskEngine
 from redrive.engine.threads import ThreadEngine
 from redrive.engine.worker import Worker
-from redrive.errors import SettingsError
+from redrive.errors import NotSupported, SettingsError
 from redrive.settings import masked
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore
@@ -31,13 +32,17 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from redrive.core.breaker import BreakerRules
+    from redrive.core.classify import Rules
     from redrive.core.facts import Fact
+    from redrive.core.letter import Draft
     from redrive.engine.clock import Clock
     from redrive.engine.execution import Engine
     from redrive.engine.handler import Handler
     from redrive.settings import Settings
     from redrive.signals.sentry import SentryReporter
+    from redrive.sources.outbox.users import Outboxes
     from redrive.stores.contract import Store
+    from redrive.stores.postgres import PostgresStore
 
 
 def open_store(url: str) -> Store:
@@ -107,6 +112,23 @@ def open_reporter(settings: Settings) -> SentryReporter | None:
     from redrive.signals.sentry import report_to
 
     return report_to(settings.sentry_dsn, release=settings.release)
+
+
+def open_outboxes(store: Store, draft: Callable[..., Draft]) -> Outboxes:
+    """Return the outbox of *store* for users' own connections; raise NotSupported if it has none."""
+    if not hasattr(store, "schema") or not hasattr(store, "dsn"):
+        raise NotSupported(
+            f"cannot use a connection of your own with {type(store).__name__}: its letters are not in your database; "
+            "keep them in PostgreSQL (postgresql://…), or call enqueue()"
+        )
+    from redrive.sources.outbox.users import Outboxes
+
+    return Outboxes(cast("PostgresStore", store), draft)
+
+
+def default_rules(store: Store) -> Rules:
+    """Return what errors mean to handlers that say nothing else: the outbox also gives up on invalid data."""
+    return OUTBOX if hasattr(store, "schema") else HANDLER
 
 
 class Parts(NamedTuple):

@@ -13,7 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from redrive.cli import acts, audit, edit, enqueue, explain, groups, kafka, letters, queues, stats, top, upkeep, worker
+from redrive.cli import (
+    acts,
+    audit,
+    edit,
+    enqueue,
+    explain,
+    groups,
+    kafka,
+    letters,
+    queues,
+    stats,
+    subscriptions,
+    top,
+    upkeep,
+    worker,
+)
 from redrive.cli.output import note
 from redrive.cli.session import Globals
 from redrive.errors import RedriveError, WorkerExhausted
@@ -74,6 +89,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 app.add_typer(queues.app, name="queues")
+app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(kafka.app, name="kafka")
 
 

@@ -51,6 +51,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 HANDLER = Rules(name="handler", terminal_meanings=frozenset({Meaning.INTEGRITY}))
 OUTBOX = Rules(name="outbox", terminal_meanings=frozenset({Meaning.INTEGRITY, Meaning.INVALID}))
+RELAY = Rules(name="relay", terminal_categories=_HOPELESS)
 KAFKA = Rules(name="kafka", undecodable_is_terminal=False, is_grouped=False)
 WORKFLOW = Rules(name="workflow", unknown=Category.PERMANENT, terminal_categories=_HOPELESS, reads_texts=True)
 

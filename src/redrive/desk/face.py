@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from redrive.core.facts import Edited as EditedFact
 from redrive.core.facts import QueuePaused, QueueResumed
 from redrive.core.policy import RetryPolicy
-from redrive.desk import archive, audit, dlq, edit, explain, group, inspect, plan, queues, replay, stats
+from redrive.desk import archive, audit, dlq, edit, explain, group, inspect, plan, queues, replay, stats, subscriptions
 from redrive.desk.telling import fact_of
+from redrive.stores.contract import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,6 +161,21 @@ class Desk:
         """Give one dead letter another cycle; raise LetterNotFound, or MoveRefused if it is not failed."""
         by = replayed_by or self.by
         return self._tell(await dlq.replay_dlq_event(self.store, event_id, new_generation, by, reason))
+
+    # ------------------------------------------------------------------ events
+
+    async def subscriptions(self) -> list[Subscription]:
+        """Return who gets a letter of its own of which events."""
+        return (await subscriptions.subscriptions(self.store)).subscriptions
+
+    async def subscribe(self, event: str, handler: str, *, queue: str = "default") -> bool:
+        """Let every event of kind *event* give a letter of kind *handler* in *queue*; False if it does already."""
+        wanted = Subscription(event=event, handler=handler, queue=queue)
+        return await subscriptions.subscribe(self.store, wanted, by=self.by)
+
+    async def unsubscribe(self, event: str, handler: str) -> bool:
+        """Make no more letters of kind *handler* of such events; False if none were made."""
+        return await subscriptions.unsubscribe(self.store, event, handler, by=self.by)
 
     # ------------------------------------------------------------------ queues
 

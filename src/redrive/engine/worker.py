@@ -13,6 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
+from redrive.engine.spreading import Spreader
 from redrive.engine.switching import quick_switching
 from redrive.errors import StoreError, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
@@ -63,6 +64,7 @@ class Worker:
         self._lease, self._sweep, self._poll, self._drain, self._retention = lease, sweep, poll, drain, retention
         self._kinds = tuple(sorted(lines.by_kind))
         self._stopped = asyncio.Event()
+        self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
         self._broken: BaseException | None = None
         self._orphans: set[tuple[str, str]] = set()  # already told of
 
@@ -119,6 +121,7 @@ class Worker:
             self._every(self._sweep, self._look_after),
             self._every(_GLANCE, self._glance),
             self._listen(),
+            self._spreader.run(),
         ]
 
     async def _every(self, span: float, step: Callable[[], Awaitable[None]]) -> None:
@@ -160,6 +163,7 @@ class Worker:
             with contextlib.suppress(StoreError):
                 if await self._store.wait(60.0):
                     self._processor.wake.set()
+                    self._spreader.tell()
                     await asyncio.sleep(0)  # a bell that never stops must not keep the loop to itself
                     continue
             await self._clock.sleep(0.05)
@@ -168,6 +172,8 @@ class Worker:
         if not self._processor.idle:
             return False
         with contextlib.suppress(StoreError):  # a store that is away has not said that nothing is left
+            if await self._spreader.once():
+                return False
             backlog = await self._store.backlog(self._lines.every_want())
             return not backlog.runnable and not backlog.in_flight
         return False

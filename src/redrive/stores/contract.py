@@ -163,6 +163,24 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     delivered: float | None = 7 * 86_400.0
     archived: float | None = 30 * 86_400.0
     failed: float | None = None  # dead letters vanish by time only if the user says so
+    handled: float | None = 30 * 86_400.0  # handled keys, from when no letter with the key is kept any more
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """Every event of kind *event* gives a letter of kind *handler* in *queue*."""
+
+    event: str
+    handler: str
+    queue: str = "default"
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broadcast did to one kind of one queue: events delivered, letters made of them."""
+
+    queue: str
+    kind: str
+    events: int = 0
+    letters: int = 0
 
 
 class Store(Protocol):
@@ -306,6 +324,27 @@ class Migrates(Protocol):
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
+
+
+@runtime_checkable
+class Broadcasts(Protocol):
+    """A store that gives an event to everybody who subscribed to it."""
+
+    async def broadcast(self, limit: int = 500) -> list[Spread] | None:
+        """
+        Make a letter per subscription of each due event without a target, and deliver the event, in one transaction.
+
+        An event without subscribers stays pending. None if nobody subscribes to anything.
+        """
+
+    async def subscriptions(self) -> list[Subscription]:
+        """Return every subscription, by event and handler."""
+
+    async def subscribe(self, subscription: Subscription, *, by: str) -> bool:
+        """Keep a subscription, with an audit entry; False, and no entry, if it is kept already."""
+
+    async def unsubscribe(self, event: str, handler: str, *, by: str) -> bool:
+        """Remove a subscription, with an audit entry; False if there is none."""
 
 
 LIVE = (Status.PENDING, Status.IN_FLIGHT)

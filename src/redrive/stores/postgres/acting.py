@@ -214,4 +214,6 @@ def _refuse_edit(letter_id: str, status: str, found: int, version: int) -> None:
 async def retain(turn: Turn, retention: Retention, limit: int) -> int:
     """Look at some letters and remove those past their time."""
     kept = (retention.delivered, retention.archived, retention.failed)
-    return int(await turn.value("retain", *kept, limit, turn.now.wall))
+    removed = int(await turn.value("retain", *kept, limit, turn.now.wall))
+    await turn.value("retain_handled", retention.handled, limit, turn.now.wall)
+    return removed

@@ -18,7 +18,7 @@ from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores.contract import Receipt
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.settling import move_of
-from redrive.stores.postgres.texts import SHORT, is_odd, is_odd_name, name, unescape
+from redrive.stores.postgres.texts import MARK, SHORT, WHOLE, is_odd, is_odd_name, name, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def columns_of(drafts: Sequence[Draft]) -> list[Any]:
         keys,
         idempotency_keys,
         _said([int(draft.priority) for draft in drafts], Priority.MEDIUM),
-        _said([min(round(draft.delay * 1e6), _LATEST_US >> 2) for draft in drafts], 0),
+        _said([_micros(draft.delay) for draft in drafts], 0),
         _said([None if draft.due_us is None else min(draft.due_us, _LATEST_US) for draft in drafts]),
         policies,
         _said([draft.generation for draft in drafts]),
@@ -64,6 +64,48 @@ def columns_of(drafts: Sequence[Draft]) -> list[Any]:
         odds,
         _rich(drafts),
     ]
+
+
+def row_of(draft: Draft) -> list[Any]:
+    """Return the arguments of `outbox_accept` but the last: the columns of one draft, and its long names."""
+    texts = [getattr(draft, field) for field in _TEXTS]
+    said = "".join(filter(None, texts))
+    odd = False
+    if len(said) > SHORT or is_odd(said):
+        odd = any(map(is_odd_name, filter(None, texts)))
+        texts = [name(text) for text in texts]
+    queue, kind, content_type, key, idempotency_key, policy, origin, handler, tenant = texts
+    return [
+        draft.id,
+        queue,
+        kind,
+        draft.payload,
+        content_type,
+        key,
+        idempotency_key,
+        int(draft.priority),
+        _micros(draft.delay) if draft.delay else None,
+        None if draft.due_us is None else min(draft.due_us, _LATEST_US),
+        policy,
+        draft.generation,
+        origin,
+        handler,
+        tenant,
+        rows.extras_of(draft),
+        odd,
+        _rich([draft]) if draft.after or draft.failure is not None else None,
+        _long_names(texts) if odd else None,
+    ]
+
+
+def _micros(delay: float) -> int:
+    return min(round(delay * 1e6), _LATEST_US >> 2)
+
+
+def _long_names(texts: list[Any]) -> str | None:
+    digests = [text.rpartition(MARK)[2] for text in texts if text]
+    found = {digest: WHOLE[digest] for digest in digests if digest in WHOLE}
+    return msgspec.json.encode(found).decode() if found else None
 
 
 def _said(column: list[Any], default: Any = None) -> list[Any]:

@@ -113,6 +113,37 @@ SELECT name, value FROM {schema}.outbox_state WHERE room = 'breaker'
 INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
 VALUES ($1, $2, coalesce({schema}.outbox_at($3), clock_timestamp())) ON CONFLICT DO NOTHING RETURNING 1
 
+-- name: retain_handled
+SELECT {schema}.outbox_retain_handled($1, $2, $3)
+
+-- ---------------------------------------------------------------------- a transaction of the user's own
+-- Sent by other drivers too, so every parameter is used once, in order, with its type.
+
+-- name: accept
+SELECT {schema}.outbox_accept(CAST($1 AS text), CAST($2 AS text), CAST($3 AS text), CAST($4 AS bytea), CAST($5 AS text),
+    CAST($6 AS text), CAST($7 AS text), CAST($8 AS integer), CAST($9 AS bigint), CAST($10 AS bigint), CAST($11 AS text),
+    CAST($12 AS bigint), CAST($13 AS text), CAST($14 AS text), CAST($15 AS text), CAST($16 AS bytea),
+    CAST($17 AS boolean), CAST($18 AS text), CAST($19 AS text), CAST($20 AS boolean))
+
+-- name: handle_once
+INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
+VALUES (CAST($1 AS text), CAST($2 AS text), clock_timestamp()) ON CONFLICT DO NOTHING RETURNING 1
+
+-- ---------------------------------------------------------------------- events with several handlers
+
+-- name: broadcast
+SELECT queue, kind, events, letters FROM {schema}.outbox_broadcast($1, $2)
+
+-- name: subscriptions
+SELECT event_type, handler_name, queue FROM {schema}.subscription ORDER BY event_type, handler_name
+
+-- name: subscribe
+INSERT INTO {schema}.subscription AS s (event_type, handler_name, queue) VALUES ($1, $2, $3)
+ON CONFLICT (event_type, handler_name) DO UPDATE SET queue = excluded.queue WHERE s.queue <> excluded.queue RETURNING 1
+
+-- name: unsubscribe
+DELETE FROM {schema}.subscription WHERE event_type = $1 AND handler_name = $2 RETURNING 1
+
 -- ---------------------------------------------------------------------- the operator's side
 
 -- name: get

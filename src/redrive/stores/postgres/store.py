@@ -18,7 +18,7 @@ from redrive.core.plan import Plan, Step
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
-from redrive.stores.postgres import acting, finding, putting, rows, schema, sharing
+from redrive.stores.postgres import acting, broadcasting, finding, putting, rows, schema, sharing
 from redrive.stores.postgres.calls import Calls
 from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
         QueueState,
         Receipt,
         Retention,
+        Spread,
+        Subscription,
         Tally,
         Want,
         WorkerBeat,
@@ -70,7 +72,7 @@ class PostgresStore:
 
         *clock* is for tests: without one the server's own clock is the only one.
         """
-        self.schema = schema
+        self.dsn, self.schema, self.pooled = dsn, schema, pooled
         sql = _statements(schema)
         self._server = Server(dsn, pooled=pooled)
         self._calls = Calls(self._server, sql, clock)
@@ -297,6 +299,30 @@ class PostgresStore:
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""
         return await self._calls.once(bool, sharing.handled, handler, key)
+
+    # ------------------------------------------------------------------ events with several handlers
+
+    async def broadcast(self, limit: int = 500) -> list[Spread] | None:
+        """Give due events to their subscribers; None if there are none at all."""
+        spread = await self._calls.write(broadcasting.broadcast, limit)
+        if spread:
+            self._calls.counted()
+            self._wire.tell()
+        return spread
+
+    async def subscriptions(self) -> list[Subscription]:
+        """Return every subscription."""
+        return await self._calls.read(broadcasting.subscriptions)
+
+    async def subscribe(self, subscription: Subscription, *, by: str) -> bool:
+        """Keep a subscription."""
+        fresh = await self._calls.once(bool, broadcasting.subscribe, subscription, by)
+        self._wire.tell()
+        return fresh
+
+    async def unsubscribe(self, event: str, handler: str, *, by: str) -> bool:
+        """Remove a subscription."""
+        return await self._calls.once(bool, broadcasting.unsubscribe, event, handler, by)
 
     # ------------------------------------------------------------------ the operator's side
 

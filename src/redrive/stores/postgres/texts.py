@@ -13,7 +13,7 @@ import re
 from hashlib import sha256
 from typing import Any, overload
 
-_MARK = "\x1a"  # the control character "substitute"; written twice where it stands for itself
+MARK = "\x1a"  # the control character "substitute"; written twice where it stands for itself
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a(?:(\x1a)|([0-9a-f]{4})|(L[0-9a-f]{64}))")
 LONG = 600  # bytes: three names of this length still fit into one entry of an index
@@ -48,7 +48,7 @@ def escape(text: str | None) -> str | None:
 
 def _hide(found: re.Match[str]) -> str:
     char = found[0]
-    return _MARK * 2 if char == _MARK else f"{_MARK}{ord(char):04x}"
+    return MARK * 2 if char == MARK else f"{MARK}{ord(char):04x}"
 
 
 @overload
@@ -62,18 +62,18 @@ def name(text: str | None) -> str | None:
         return held
     digest = f"L{sha256(held.encode()).hexdigest()}"
     WHOLE[digest] = held
-    return f"{_beginning(held)}{_MARK}{digest}"
+    return f"{_beginning(held)}{MARK}{digest}"
 
 
 def _beginning(held: str) -> str:
     """Return the first characters of escaped text, no escape cut in two."""
     cut = held[:_BEGINNING]
-    return cut if _MARK not in cut[-5:] else cut[: cut.index(_MARK, len(cut) - 5)]
+    return cut if MARK not in cut[-5:] else cut[: cut.index(MARK, len(cut) - 5)]
 
 
 def unescape(text: str) -> str:
     """Return what was escaped; raise UnknownName for a long name that is not in WHOLE."""
-    if _MARK not in text:
+    if MARK not in text:
         return text
     found = _ESCAPED.search(text, max(0, len(text) - 66))
     if found is not None and found[3] is not None:
@@ -84,7 +84,7 @@ def unescape(text: str) -> str:
 
 
 def _show(found: re.Match[str]) -> str:
-    return _MARK if found[1] else chr(int(found[2], 16))
+    return MARK if found[1] else chr(int(found[2], 16))
 
 
 def unescape_all(value: Any) -> Any:

@@ -1,0 +1,62 @@
+"""`redrive subscriptions`: who gets a letter of its own of which events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from redrive.cli.options import AsJson, By
+from redrive.cli.output import emit, say, show_table
+from redrive.cli.session import author, with_store
+
+Event = Annotated[str, typer.Argument(metavar="EVENT", help="The kind of the events.")]
+Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The kind of the letters made of them.")]
+Queue = Annotated[str, typer.Option(help="The queue of the letters made of them.")]
+
+app = typer.Typer(rich_markup_mode=None, help="List, add and remove subscriptions to events.")
+
+
+@app.callback(invoke_without_command=True)
+def default(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List subscriptions, unless told to add or remove one."""
+    if ctx.invoked_subcommand is None:
+        listing(ctx, as_json=as_json)
+
+
+@app.command("list")
+def listing(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List every subscription."""
+    from redrive.desk import subscriptions
+
+    found = with_store(ctx, subscriptions.subscriptions)
+    if as_json:
+        return emit(found)
+    rows = [(one.event, one.handler, one.queue) for one in found.subscriptions]
+    return show_table("", ("event", "handler", "queue"), rows)
+
+
+@app.command()
+def add(
+    ctx: typer.Context, event: Event, handler: Handler, queue: Queue = "default", by: By = "", as_json: AsJson = False
+) -> None:
+    """Let every event of a kind give a letter to a handler, from now on."""
+    from redrive.desk import subscriptions
+    from redrive.stores.contract import Subscription
+
+    wanted = Subscription(event=event, handler=handler, queue=queue)
+    fresh = with_store(ctx, lambda store: subscriptions.subscribe(store, wanted, by=author(ctx, by)))
+    if as_json:
+        return emit({"event": event, "handler": handler, "subscribed": True, "changed": fresh})
+    return say(f"{handler} {'now gets' if fresh else 'gets already'} a letter of every {event}")
+
+
+@app.command()
+def remove(ctx: typer.Context, event: Event, handler: Handler, by: By = "", as_json: AsJson = False) -> None:
+    """Make no more letters of such events for a handler; those that were made stay."""
+    from redrive.desk import subscriptions
+
+    gone = with_store(ctx, lambda store: subscriptions.unsubscribe(store, event, handler, by=author(ctx, by)))
+    if as_json:
+        return emit({"event": event, "handler": handler, "subscribed": False, "changed": gone})
+    return say(f"{handler} {'gets no more letters' if gone else 'got no letters'} of {event}")

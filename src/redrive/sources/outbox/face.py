@@ -1,0 +1,131 @@
+"""
+The outbox as users hold it: enqueue, and effects that happen once, in a transaction of their own.
+
+Owns the two faces, one for connections that block and one for those that are awaited; both are
+the same few steps. Knows no driver: it is handed one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from redrive.sources.outbox.statements import names_of, receipt_of, refusal, statement, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+    from redrive.core.letter import Draft, Letter
+    from redrive.sources.outbox.statements import Statement
+    from redrive.stores.contract import Receipt
+
+
+class BlockingDriver(Protocol):
+    """A user's connection, of whichever driver; `blocks` tells it from one that is awaited."""
+
+    blocks: bool
+
+    def fetch(self, sql: Statement, values: Sequence[Any]) -> Sequence[Any]:
+        """Run *sql* in the open transaction and return its rows; raise SourceError if none is open."""
+
+    def block(self) -> AbstractContextManager[Any]:
+        """Open a transaction, or a savepoint in the one that is open."""
+
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        """See to it that *call* is called after the commit; False if this driver cannot."""
+
+
+class AwaitedDriver(Protocol):
+    """The same for a connection that is awaited."""
+
+    blocks: bool
+
+    def fetch(self, sql: Statement, values: Sequence[Any]) -> Awaitable[Sequence[Any]]:
+        """Run *sql* in the open transaction and return its rows; raise SourceError if none is open."""
+
+    def block(self) -> AbstractAsyncContextManager[Any]:
+        """Open a transaction, or a savepoint in the one that is open."""
+
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        """See to it that *call* is called after the commit; False if this driver cannot."""
+
+
+class Place:
+    """Where letters go: a schema, how drafts are made, and how workers are woken (None: they poll)."""
+
+    def __init__(self, schema: str, draft: Callable[..., Draft], wake: Callable[[], None] | None) -> None:
+        self.accept, self.handle_once = statement(schema, "accept"), statement(schema, "handle_once")
+        self.wake, self._draft = wake, draft
+
+    def draft(self, kind: str, payload: Any, options: dict[str, Any]) -> Draft:
+        """Return the letter to be; it comes from the outbox unless it says otherwise."""
+        return self._draft(kind, payload, **{"origin": "outbox", **options})
+
+    def is_told_inside(self, driver: BlockingDriver | AwaitedDriver) -> bool:
+        """See to it that workers are woken after the commit; True if the statement itself has to tell them."""
+        return self.wake is not None and not driver.after_commit(self.wake)
+
+
+class Outbox:
+    """Letters in the transaction of one connection that blocks: they exist if and only if it commits."""
+
+    def __init__(self, driver: BlockingDriver, place: Place) -> None:
+        self._driver, self._place = driver, place
+
+    def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+        """Keep a letter in the open transaction; takes what `Redrive.enqueue` takes."""
+        return self.enqueue_many([self._place.draft(kind, payload, options)])[0]
+
+    def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep *drafts* in the open transaction, in their order."""
+        notify = self._place.is_told_inside(self._driver)
+        return [self._keep(draft, notify=notify) for draft in drafts]
+
+    def _keep(self, draft: Draft, *, notify: bool) -> Receipt:
+        values = values_of(draft, notify=notify)
+        try:
+            return receipt_of(draft, self._driver.fetch(self._place.accept, values))
+        except Exception as error:
+            if (refused := refusal(error)) is None:
+                raise
+            raise refused from error
+
+
+class AsyncOutbox:
+    """The same for a connection that is awaited."""
+
+    def __init__(self, driver: AwaitedDriver, place: Place) -> None:
+        self._driver, self._place = driver, place
+
+    async def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+        """Keep a letter in the open transaction; takes what `Redrive.enqueue` takes."""
+        return (await self.enqueue_many([self._place.draft(kind, payload, options)]))[0]
+
+    async def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        """Keep *drafts* in the open transaction, in their order."""
+        notify = self._place.is_told_inside(self._driver)
+        return [await self._keep(draft, notify=notify) for draft in drafts]
+
+    async def _keep(self, draft: Draft, *, notify: bool) -> Receipt:
+        values = values_of(draft, notify=notify)
+        try:
+            return receipt_of(draft, await self._driver.fetch(self._place.accept, values))
+        except Exception as error:
+            if (refused := refusal(error)) is None:
+                raise
+            raise refused from error
+
+
+@contextlib.contextmanager
+def once(driver: BlockingDriver, sql: Statement, letter: Letter, handler: str | None) -> Iterator[bool]:
+    """Open a transaction, or a savepoint, and give whether *letter* was not handled before."""
+    with driver.block():
+        yield bool(driver.fetch(sql, names_of(letter, handler)))
+
+
+@contextlib.asynccontextmanager
+async def async_once(driver: AwaitedDriver, sql: Statement, letter: Letter, handler: str | None) -> AsyncIterator[bool]:
+    """Do the same with a connection that is awaited."""
+    async with driver.block():
+        yield bool(await driver.fetch(sql, names_of(letter, handler)))

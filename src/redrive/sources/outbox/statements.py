@@ -1,0 +1,107 @@
+"""
+One statement, however a driver writes parameters.
+
+Owns the ways to write them, and what the server's answers and refusals mean. The text itself
+and the columns are the store's own, so that a letter is the same whoever wrote it. Knows no driver.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from redrive.errors import LetterNotFound, QueueFull, SourceError, StoreUnavailable
+from redrive.stores.contract import Receipt
+from redrive.stores.postgres import schema as schemas
+from redrive.stores.postgres.putting import row_of
+from redrive.stores.postgres.texts import name, unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.core.letter import Draft, Letter
+
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+class Statement(NamedTuple):
+    """The same text with its parameters as `$1`, as `%s`, and as `:p1`."""
+
+    dollar: str
+    percent: str
+    colon: str
+
+
+@lru_cache
+def statement(schema: str, named: str) -> Statement:
+    """Return the statement of *schema* that is called *named*."""
+    text = schemas.statements(schema)[named]
+    percent = _PARAMETER.sub("%s", text.replace("%", "%%"))
+    colon = _PARAMETER.sub(r":p\1", text.replace(":", "\\:"))
+    return Statement(text, percent, colon)
+
+
+def by_name(values: Sequence[Any]) -> dict[str, Any]:
+    """Return *values* as the parameters `:p1`, `:p2` …."""
+    return {f"p{n}": value for n, value in enumerate(values, start=1)}
+
+
+def values_of(draft: Draft, *, notify: bool) -> list[Any]:
+    """Return what the statement `accept` takes."""
+    return [*row_of(draft), notify]
+
+
+def receipt_of(draft: Draft, rows: Sequence[Any]) -> Receipt:
+    """Return what became of *draft*."""
+    kept = rows[0][0]
+    return Receipt(draft.id) if kept is None else Receipt(str(kept), duplicate=True)
+
+
+def names_of(letter: Letter, handler: str | None) -> list[Any]:
+    """Return what the statement `handle_once` takes: whose effect it is, and of what."""
+    return [name(handler or letter.handler or letter.kind), name(letter.idempotency_key or letter.id)]
+
+
+def no_transaction(way_out: str) -> SourceError:
+    """Return the refusal of a connection that has no transaction open."""
+    return SourceError(
+        f"cannot use the outbox on this connection: it has no transaction open, so what it writes would not belong to "
+        f"your own writes; {way_out}"
+    )
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def refusal(error: BaseException) -> Exception | None:
+    """Return what the server refused, in our words; None if it is the driver's own business."""
+    for suspect in (error, getattr(error, "orig", None), error.__cause__, getattr(error, "__context__", None)):
+        state = getattr(suspect, "sqlstate", None) or getattr(suspect, "pgcode", None)
+        if state is not None:
+            return _meaning(str(state), _detail(suspect), suspect)
+    return None
+
+
+def _detail(error: Any) -> str:
+    for suspect in (error, error.__cause__):
+        found = getattr(suspect, "detail", None) or getattr(getattr(suspect, "diag", None), "message_detail", None)
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def _meaning(state: str, detail: str, error: Any) -> Exception | None:
+    match state:
+        case "RD404":
+            return LetterNotFound(detail)
+        case "RD507" if detail:
+            queue, most = msgspec.json.decode(detail)
+            return QueueFull(unescape(queue), most)
+        case "42P01" | "42883" | "3F000":
+            return StoreUnavailable(
+                f"cannot use the outbox in this database: {error}; run `redrive migrate` on it, with the same schema"
+            )
+    return None

@@ -1,0 +1,246 @@
+-- Letters in a transaction of the user's own, events with several handlers, and how long handled keys are kept.
+
+-- Keep one letter in the caller's transaction; return the id that is kept already, or NULL if this one is now.
+-- Takes no lock that a worker waits for: the letter of an ordered queue is placed by whoever claims next.
+CREATE FUNCTION {schema}.outbox_accept(
+    p_id text, p_queue text, p_kind text, p_payload bytea, p_content_type text, p_key text, p_idempotency_key text,
+    p_priority integer, p_delay bigint, p_due bigint, p_policy text, p_generation bigint, p_origin text,
+    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean
+) RETURNS text LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_id uuid := p_id;
+    v_lane smallint := 0;
+    v_held integer := 0;
+    v_ordered boolean;
+    v_max_size bigint;
+BEGIN
+    SELECT ordered, max_size INTO v_ordered, v_max_size FROM {schema}.outbox_queues WHERE name = p_queue;
+    IF v_max_size IS NOT NULL THEN
+        PERFORM {schema}.outbox_refuse_overflow(
+            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_kind], ARRAY[p_idempotency_key], NULL);
+    END IF;
+    IF v_ordered AND p_key IS NOT NULL THEN
+        PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
+        v_lane := 3;
+        v_held := 1;
+    END IF;
+    IF p_rich IS NOT NULL THEN
+        PERFORM {schema}.outbox_refuse_unknown(ARRAY[v_id], p_rich::jsonb);
+    END IF;
+    INSERT INTO {schema}.outbox (
+        token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue, event_type,
+        key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
+    VALUES (
+        nextval('{schema}.outbox_token'),
+        CASE WHEN p_due IS NOT NULL THEN {schema}.outbox_at(p_due)
+             WHEN p_delay IS NOT NULL THEN v_now + p_delay * interval '1 microsecond' ELSE v_now END,
+        v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, v_id, p_queue, p_kind, p_key,
+        p_idempotency_key, p_origin, p_handler, p_tenant, p_policy, p_content_type, p_payload, p_extras, 'enqueued')
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN coalesce(
+            (SELECT id::text FROM {schema}.outbox WHERE id = v_id),
+            (SELECT id::text FROM {schema}.outbox WHERE queue = p_queue AND event_type = p_kind
+                AND idempotency_key = p_idempotency_key));
+    END IF;
+    INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+    VALUES (p_queue, p_kind, 'enqueued', 1), (p_queue, p_kind, 'pending', 1);
+    IF p_rich IS NOT NULL THEN
+        PERFORM {schema}.outbox_enrich(ARRAY[v_id], ARRAY[v_id], p_rich::jsonb, '{}', v_now);
+    END IF;
+    IF p_names IS NOT NULL THEN
+        INSERT INTO {schema}.outbox_names SELECT * FROM jsonb_each_text(p_names::jsonb) ON CONFLICT DO NOTHING;
+    END IF;
+    IF p_notify THEN
+        PERFORM pg_notify('outbox_default', '');
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- ---------------------------------------------------------------------- events with several handlers
+
+CREATE TABLE {schema}.subscription (
+    event_type text COLLATE "C" NOT NULL, handler_name text COLLATE "C" NOT NULL,  -- the kind of the letter it gets
+    queue text COLLATE "C" NOT NULL DEFAULT 'default', created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (event_type, handler_name), CHECK (event_type <> handler_name)
+);
+
+-- Give each due event without a target to its subscribers: a letter for each, and the event is delivered, in one
+-- transaction. One caller at a time, so that letters of a key follow the order of their events. Returns a row per
+-- kind; one of zeros when there was nothing to do, and none at all when nobody subscribes to anything.
+CREATE FUNCTION {schema}.outbox_broadcast(p_limit integer, p_now bigint)
+RETURNS TABLE (queue text, kind text, events bigint, letters bigint) LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
+    v_token bigint;
+    v_seqs bigint[] := '{}';
+    v_lines record;
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM {schema}.subscription) THEN
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM {schema}.outbox_events_waiting()) THEN
+        RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
+        RETURN;
+    END IF;
+    -- Wait for whoever is at it: a caller that is told of nothing to do may believe that all was done.
+    PERFORM pg_advisory_xact_lock(hashtextextended('{schema}.outbox_broadcast', 3));
+    FOR v_lines IN SELECT l.queue, l.kind, l.ordered FROM {schema}.outbox_events_waiting() AS l LOOP
+        IF v_lines.ordered THEN
+            PERFORM {schema}.outbox_place(v_lines.queue, NULL);
+        END IF;
+        v_seqs := v_seqs || {schema}.outbox_due_events(v_lines.queue, v_lines.kind, p_limit, v_now);
+    END LOOP;
+    IF cardinality(v_seqs) > 0 THEN
+        PERFORM {schema}.outbox_lock_lanes(v_seqs);
+        v_seqs := {schema}.outbox_unhindered(ARRAY(
+            SELECT o.seq FROM {schema}.outbox AS o
+             WHERE o.seq = ANY (v_seqs) AND o.status = 'pending' AND o.held = 0 AND o.target IS NULL
+               FOR UPDATE SKIP LOCKED));
+    END IF;
+    IF cardinality(v_seqs) = 0 THEN
+        RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
+        RETURN;
+    END IF;
+    v_token := nextval('{schema}.outbox_token');
+    RETURN QUERY
+    WITH children AS (
+        INSERT INTO {schema}.outbox (
+            token, due_at, occurred_at, cycle_at, updated_at, event_version, generation, held, priority, lane, odd, id,
+            queue, event_type, key, idempotency_key, source, target, workspace_id, channel, trace_context, policy,
+            content_type, payload, extras, why)
+        SELECT v_token, v_now, v_now, v_now, v_now, e.event_version, e.generation, (e.lane > 0)::integer, e.priority,
+               e.lane, e.odd, gen_random_uuid(), e.to_queue, e.handler_name, e.key,
+               coalesce(e.idempotency_key, e.id::text), 'event:' || e.id, e.handler_name, e.workspace_id, e.channel,
+               e.trace_context, e.policy, e.content_type, e.payload, e.extras, 'enqueued'
+          FROM (SELECT o.event_version, o.generation, o.priority, o.odd, o.id, o.key, o.idempotency_key,
+                       o.workspace_id, o.channel, o.trace_context, o.policy, o.content_type, o.payload, o.extras,
+                       s.queue AS to_queue, s.handler_name,
+                       CASE WHEN q.ordered AND o.key IS NOT NULL THEN 3 ELSE 0 END AS lane
+                  FROM {schema}.outbox AS o
+                  JOIN {schema}.subscription AS s ON s.event_type = o.event_type
+                  LEFT JOIN {schema}.outbox_queues AS q ON q.name = s.queue
+                 WHERE o.seq = ANY (v_seqs) ORDER BY o.due_at, o.seq, s.handler_name) AS e
+        ON CONFLICT DO NOTHING RETURNING queue, event_type),
+    spread AS (
+        UPDATE {schema}.outbox AS o
+           SET status = 'delivered', token = v_token, act = 0, attempts = o.attempts + 1, updated_at = v_now,
+               why = 'broadcast'
+         WHERE o.seq = ANY (v_seqs) RETURNING o.queue, o.event_type),
+    told AS (
+        SELECT s.queue, s.event_type AS kind, count(*) AS events, 0::bigint AS letters FROM spread AS s GROUP BY 1, 2
+        UNION ALL
+        SELECT c.queue, c.event_type, 0, count(*) FROM children AS c GROUP BY 1, 2),
+    counted AS (
+        INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+        SELECT t.queue, t.kind, s.status, s.n
+          FROM told AS t CROSS JOIN LATERAL (
+               VALUES ('pending', t.letters - t.events), ('delivered', t.events), ('enqueued', t.letters)) AS s (status, n)
+         WHERE s.n <> 0)
+    SELECT * FROM told;
+    PERFORM {schema}.outbox_let_go(v_seqs);
+    PERFORM {schema}.outbox_advance(v_seqs);
+END $$;
+
+-- Where events with subscribers wait; not in paused queues, and not while the queue of a subscriber is full.
+CREATE FUNCTION {schema}.outbox_events_waiting() RETURNS TABLE (queue text, kind text, ordered boolean)
+LANGUAGE sql STABLE
+AS $$
+    SELECT l.queue, l.kind, coalesce(q.ordered, false)
+      FROM (SELECT t.queue, t.kind
+              FROM (SELECT queue, kind, n FROM {schema}.outbox_tallies WHERE status = 'pending'
+                    UNION ALL SELECT queue, kind, n FROM {schema}.outbox_deltas WHERE status = 'pending') AS t
+             WHERE t.kind IN (SELECT event_type FROM {schema}.subscription) GROUP BY 1, 2 HAVING sum(t.n) > 0) AS l
+      LEFT JOIN {schema}.outbox_queues AS q ON q.name = l.queue
+     WHERE NOT coalesce(q.paused, false) AND NOT EXISTS (
+           SELECT 1 FROM {schema}.subscription AS s JOIN {schema}.outbox_queues AS f ON f.name = s.queue
+            WHERE s.event_type = l.kind AND f.max_size IS NOT NULL
+              AND {schema}.outbox_counted(f.name, '{pending,in_flight}') >= f.max_size)
+$$;
+
+CREATE FUNCTION {schema}.outbox_due_events(p_queue text, p_kind text, p_limit integer, p_now timestamptz)
+RETURNS bigint[] LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(
+        SELECT due.seq FROM (VALUES (0::smallint), (1::smallint), (2::smallint)) AS p (priority)
+         CROSS JOIN LATERAL (
+               SELECT o.seq FROM {schema}.outbox AS o
+                WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = p_kind
+                  AND o.priority = p.priority AND o.due_at <= p_now AND o.target IS NULL
+                ORDER BY o.due_at, o.seq LIMIT p_limit) AS due)
+$$;
+
+-- Leave out events whose key is being enqueued in a subscriber's ordered queue right now: nobody waits for a user's
+-- open transaction; they come next time.
+CREATE FUNCTION {schema}.outbox_unhindered(p_seqs bigint[]) RETURNS bigint[] LANGUAGE sql
+AS $$
+    WITH wanted AS MATERIALIZED (
+        SELECT o.seq, o.key, s.queue FROM {schema}.outbox AS o
+          JOIN {schema}.subscription AS s ON s.event_type = o.event_type
+          JOIN {schema}.outbox_queues AS q ON q.name = s.queue AND q.ordered
+         WHERE o.seq = ANY (p_seqs) AND o.key IS NOT NULL),
+    names AS MATERIALIZED (SELECT DISTINCT key, queue FROM wanted),
+    busy AS MATERIALIZED (
+        SELECT key, queue FROM names
+         WHERE NOT pg_try_advisory_xact_lock(hashtextextended(key, hashtextextended(queue, 11))))
+    SELECT ARRAY(SELECT seq FROM unnest(p_seqs) AS s (seq)
+                  WHERE seq NOT IN (SELECT w.seq FROM wanted AS w JOIN busy AS b ON b.key = w.key AND b.queue = w.queue))
+$$;
+
+-- ---------------------------------------------------------------------- handled keys
+
+CREATE TABLE {schema}.outbox_handled_broom (  -- where the broom looks next
+    one boolean PRIMARY KEY DEFAULT true CHECK (one), handler_name text COLLATE "C" NOT NULL DEFAULT '',
+    idempotency_key text COLLATE "C" NOT NULL DEFAULT ''
+);
+INSERT INTO {schema}.outbox_handled_broom DEFAULT VALUES;
+
+-- Whether a letter with this key (or, without one, this id) is kept, in whichever queue and of whichever kind.
+CREATE FUNCTION {schema}.outbox_has_key(p_key text, p_queues text[], p_kinds text[]) RETURNS boolean LANGUAGE sql STABLE
+AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM unnest(p_queues, p_kinds) AS p (queue, kind) CROSS JOIN LATERAL (
+               SELECT 1 FROM {schema}.outbox AS o
+                WHERE o.queue = p.queue AND o.event_type = p.kind AND o.idempotency_key = p_key LIMIT 1) AS one)
+        OR EXISTS (
+        SELECT 1 FROM {schema}.outbox AS o
+         WHERE o.id = CASE WHEN p_key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p_key::uuid END)
+$$;
+
+-- Forget some keys that were handled more than p_kept seconds ago and of which no letter is kept any more.
+CREATE FUNCTION {schema}.outbox_retain_handled(p_kept double precision, p_limit integer, p_now bigint)
+RETURNS integer LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+    v_before timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp()) - p_kept * interval '1 second';
+    v_queues text[];
+    v_kinds text[];
+    v_limit integer;
+    v_page {schema}.event_handled[];
+    v_removed integer;
+BEGIN
+    IF p_kept IS NULL OR NOT pg_try_advisory_xact_lock(hashtextextended('{schema}.outbox_handled_broom', 3)) THEN
+        RETURN 0;
+    END IF;
+    SELECT array_agg(queue), array_agg(kind) INTO v_queues, v_kinds FROM (
+        SELECT queue, kind FROM {schema}.outbox_tallies UNION SELECT queue, kind FROM {schema}.outbox_deltas) AS all_kinds;
+    v_limit := least(p_limit, greatest(10, 20000 / coalesce(cardinality(v_queues), 1)));  -- each key is looked up in each
+    v_page := ARRAY(
+        SELECT h FROM {schema}.event_handled AS h, {schema}.outbox_handled_broom AS b
+         WHERE (h.handler_name, h.idempotency_key) > (b.handler_name, b.idempotency_key)
+         ORDER BY h.handler_name, h.idempotency_key LIMIT v_limit);
+    DELETE FROM {schema}.event_handled AS h USING unnest(v_page) AS p
+     WHERE h.handler_name = p.handler_name AND h.idempotency_key = p.idempotency_key AND h.handled_at <= v_before
+       AND NOT {schema}.outbox_has_key(h.idempotency_key, v_queues, v_kinds);
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    UPDATE {schema}.outbox_handled_broom
+       SET handler_name = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].handler_name ELSE '' END,
+           idempotency_key = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].idempotency_key ELSE '' END;
+    RETURN v_removed;
+END $$;

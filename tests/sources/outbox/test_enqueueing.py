@@ -1,0 +1,187 @@
+"""Letters in a transaction of the user's own, with every driver."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy as sa
+from tests.sources.outbox.users import KIND, USERS, set_up_django
+
+from redrive import Redrive
+from redrive.errors import LetterNotFound, NotSupported, QueueFull, SourceError, StoreUnavailable
+
+
+@pytest.fixture(params=USERS)
+def user(request, url, connection):
+    return USERS[request.param](url)
+
+
+async def handled(app) -> list[str]:
+    """Run a worker until nothing is left to do, and return what it handled."""
+    seen = []
+
+    @app.handler(KIND)
+    async def handle(order: str) -> None:
+        seen.append(order)
+
+    await app.run(until_idle=True, signals=False)
+    return seen
+
+
+async def test_what_is_committed_is_handled_and_what_is_rolled_back_never_was(app, user, connection):
+    kept = await user.pay(app, "17")
+    assert await user.pay(app, "18", commit=False) is None
+    assert await handled(app) == ["17"]
+    assert [row[0] for row in await connection.fetch("SELECT id FROM shop.orders")] == ["17"]
+    assert [str(row[0]) for row in await connection.fetch("SELECT id FROM redrive.outbox")] == [kept.id]
+
+
+async def test_workers_are_woken_after_the_commit(app, user):
+    await app.store._wire.listening.wait()
+    while await app.store.wait(0.1):
+        pass
+    await user.pay(app, "17")
+    assert await app.store.wait(5)
+
+
+@pytest.mark.parametrize("user", ["psycopg", "asyncpg", "sqlalchemy-session", "django"], indirect=True)
+async def test_nobody_is_woken_by_a_rollback_or_by_who_does_not_want_to(app, user):
+    await app.store._wire.listening.wait()
+    while await app.store.wait(0.1):
+        pass
+    await user.pay(app, "17", commit=False)
+    await user.pay(app, "18", wake=False)
+    assert not await app.store.wait(0.3)
+
+
+async def test_a_duplicate_is_told_as_one(app, user):
+    first = await user.pay(app, "17", idempotency_key="k1")
+    again = await user.pay(app, "17", idempotency_key="k1")
+    assert (first.duplicate, again.duplicate, again.id) == (False, True, first.id)
+    assert await handled(app) == ["17"]
+
+
+async def test_a_full_queue_is_told_in_our_words(app, user):
+    app.queue("small", max_size=1)
+    await app.close()
+    await app.open()
+    await user.pay(app, "17", queue="small")
+    with pytest.raises(QueueFull, match="holds its maximum of 1"):
+        await user.pay(app, "18", queue="small")
+
+
+async def test_a_letter_that_waits_for_nobody_known_is_told_in_our_words(app, user):
+    with pytest.raises(LetterNotFound):
+        await user.pay(app, "17", after=["0197ffff-0000-7000-8000-000000000000"])
+
+
+async def test_every_option_and_any_text_arrives(app, user):
+    said = {
+        "queue": "a \0 queue",
+        "key": "k" * 1_000,
+        "idempotency_key": "\ud800",
+        "tenant": "ACME",
+        "priority": "high",
+        "policy": "linear",
+        "headers": [("a", b"\xff")],
+        "metadata": {"n": 1},
+        "delay": 3600,
+    }
+    receipt = await user.pay(app, "17", **said)
+    letter = await app.desk.show(receipt.id)
+    assert (letter.queue, letter.key, letter.idempotency_key) == ("a \0 queue", "k" * 1_000, "\ud800")
+    assert (letter.tenant, letter.priority, letter.headers, letter.metadata) == ("ACME", 0, (("a", b"\xff"),), {"n": 1})
+    assert letter.policy.startswith("linear")
+    assert letter.origin == "outbox"
+    assert 3590 < (letter.due_at - letter.created_at).total_seconds() <= 3600
+
+
+async def test_the_row_is_the_one_that_the_store_itself_writes(app, user, connection):
+    await user.pay(app, "17", key="k", wake=False)
+    await app.enqueue(KIND, "17", key="k", origin="outbox")
+    rows = [dict(row) for row in await connection.fetch("SELECT * FROM redrive.outbox ORDER BY seq")]
+    differ = {name for name in rows[0] if rows[0][name] != rows[1][name]}
+    assert differ <= {"seq", "token", "act", "id", "due_at", "occurred_at", "cycle_at", "updated_at"}
+    assert all(row["due_at"] == row["occurred_at"] == row["cycle_at"] for row in rows)
+
+
+async def test_letters_of_a_key_run_in_the_order_of_their_commits(app, url, connection):
+    app.queue("line", ordered=True)
+    await app.close()
+    await app.open()
+    first, second = [await asyncpg.connect(url) for _ in range(2)]
+    async with first.transaction():
+        await app.outbox(first).enqueue(KIND, "one", queue="line", key="k")
+
+        async def other() -> None:
+            async with second.transaction():
+                await app.outbox(second).enqueue(KIND, "three", queue="line", key="k")
+
+        waiting = asyncio.create_task(other())
+        await app.outbox(first).enqueue_many([app.draft(KIND, "two", queue="line", key="k")])
+    await waiting
+    await first.close()
+    await second.close()
+    seen = []
+    app.add_handler(KIND, seen.append, queue="line")
+    await app.run(until_idle=True, signals=False)
+    assert seen == ["one", "two", "three"]
+
+
+async def test_a_connection_without_a_transaction_is_refused(app, url, connection):
+    with pytest.raises(SourceError, match="no transaction open"):
+        await app.outbox(connection).enqueue(KIND, "17")
+    with (
+        psycopg.connect(url, autocommit=True) as plain,
+        pytest.raises(SourceError, match="autocommit"),
+    ):
+        app.outbox(plain).enqueue(KIND, "17")
+    engine = sa.create_engine(
+        url.replace("postgresql", "postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+    )
+    with engine.connect() as alchemy, pytest.raises(SourceError, match="AUTOCOMMIT"):
+        app.outbox(alchemy).enqueue(KIND, "17")
+    set_up_django(url)
+    with pytest.raises(SourceError, match=r"transaction.atomic"):
+        await asyncio.to_thread(_enqueue_with_django, app)
+
+
+def _enqueue_with_django(app) -> None:
+    from django.db import connection  # noqa: PLC0415 - needs settings
+
+    try:
+        app.outbox(connection).enqueue(KIND, "17")
+    finally:
+        connection.close()
+
+
+async def test_what_is_no_connection_is_refused(app):
+    with pytest.raises(SourceError, match="give a connection"):
+        app.outbox(object())
+    with sa.create_engine("sqlite://").connect() as other, pytest.raises(SourceError, match="on sqlite"):
+        app.outbox(other).enqueue(KIND, "17")
+
+
+async def test_a_store_in_another_place_has_no_outbox(connection):
+    with pytest.raises(NotSupported, match="keep them in PostgreSQL"):
+        Redrive("memory://").outbox(connection)
+
+
+async def test_a_database_without_the_tables_is_told_so(url, connection):
+    app = Redrive(f"{url}?schema=nowhere")
+    async with connection.transaction():
+        with pytest.raises(StoreUnavailable, match="redrive migrate"):
+            await app.outbox(connection).enqueue(KIND, "17")
+
+
+async def test_what_the_server_says_of_other_things_stays_the_drivers_own(app, connection):
+    transaction = connection.transaction()
+    await transaction.start()
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await connection.execute("SELECT 1 / 0")
+    with pytest.raises(asyncpg.InFailedSQLTransactionError):
+        await app.outbox(connection).enqueue(KIND, "17")
+    await transaction.rollback()

@@ -1,0 +1,60 @@
+"""The page about the outbox, followed to the letter on a real server."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import sys
+import types
+
+import pytest
+from tests.docs.pages import DOCS, blocks
+from tests.sources.outbox.users import set_up_django
+
+PAGE = DOCS / "how-to" / "outbox.md"
+URL = "postgresql://shop@db.example/shop"
+COUNT = "SELECT count(*) FROM redrive.outbox WHERE event_type = 'order.paid'"
+
+
+@pytest.mark.usefixtures("app")  # an empty schema
+async def test_the_page_does_what_it_says(url, connection, monkeypatch):
+    await connection.execute(
+        "DROP TABLE IF EXISTS orders, bookings; CREATE TABLE orders (id integer, state text); "
+        "INSERT INTO orders VALUES (17, 'new'); CREATE TABLE bookings (id integer)"
+    )
+    set_up_django(url)
+    module = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    enqueued = 0
+    for block in blocks(PAGE, "python"):
+        code = compile(
+            block.code.replace(URL, url), "outbox.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+        )
+        await _execute(code, module, apart="django" in block.code)
+        enqueued += ".enqueue(" in block.code
+        assert await connection.fetchval(COUNT) == enqueued, block.code
+    assert enqueued == 6
+    await module.app.run(until_idle=True, signals=False)
+    await module.app.close()
+    assert await connection.fetchval("SELECT count(*) FROM bookings") == 6
+    assert await connection.fetchval("SELECT state FROM orders") == "paid"
+    await connection.execute("DELETE FROM redrive.subscription")
+    for block in blocks(PAGE, "sql"):
+        await connection.execute(block.code)
+
+
+async def _execute(code: types.CodeType, module: types.ModuleType, *, apart: bool) -> None:
+    if apart:  # Django refuses to block an event loop
+        await asyncio.to_thread(_execute_apart, code, module)
+        return
+    result = eval(code, vars(module))  # noqa: S307 - our own page; a block with await is a coroutine
+    if inspect.iscoroutine(result):
+        await result
+
+
+def _execute_apart(code: types.CodeType, module: types.ModuleType) -> None:
+    from django.db import connections  # noqa: PLC0415 - needs settings
+
+    eval(code, vars(module))  # noqa: S307 - our own page
+    connections.close_all()
