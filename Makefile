@@ -85,6 +85,7 @@ $(BENCH_VENV)/.pip: .ci/venv
 	@touch $@
 
 $(BENCH_VENV)/.bench: pyproject.toml $(BENCH_VENV)/.pip
-	$(BENCH_VENV)/bin/python -m pip install --quiet --editable '.[postgres]' --group bench
+	$(BENCH_VENV)/bin/python -m pip install --quiet --editable '.[kafka,postgres]' --group bench
+	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-pyrallel || echo "pyrallel-consumer does not install here; the benchmarks go on without it"
 	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-honker || echo "honker does not install here; the benchmarks go on without it"
 	@touch $@

@@ -43,14 +43,14 @@ def measure(case: Callable[..., dict[str, Any]], folder: Path, **arguments: Any)
     command = [sys.executable, "-m", "benchmarks.fresh", name, str(folder), json.dumps(arguments)]
     with output.open("wb") as sink:
         ended = subprocess.run(
-            command, cwd=ROOT, env=_environment(), stdout=sink, stderr=sink, timeout=_LIMIT, check=False
+            command, cwd=ROOT, env=environment(), stdout=sink, stderr=sink, timeout=_LIMIT, check=False
         )
     if ended.returncode or not answer.exists():
         raise CaseFailed(f"{name} {arguments} ended with {ended.returncode}:\n{_tail(output)}")
     return dict(json.loads(answer.read_text()))
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return this environment without the user's own redrive settings, and with our sources importable."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
     return kept | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}

@@ -109,7 +109,7 @@ def publish(report: Report) -> None:
 
 _LIBRARIES = (
     "apsw", "huey", "litequeue", "persist-queue", "honker", "asyncpg", "pgqueuer", "procrastinate", "psycopg", "uvloop",
-    "tenacity", "stamina",
+    "confluent-kafka", "pyrallel-consumer", "faststream", "tenacity", "stamina",
 )  # fmt: skip
 
 

@@ -268,14 +268,14 @@ def _add_growth(report: Report, what: str, runs: list[list[tuple[int, float]]]) 
     """Judge the growth of a process's memory over the second half of its letters."""
     if report.quick:  # in a short run the database's page cache is still filling, and hides everything
         return
-    grown = [_growth(samples) for samples in runs]
+    grown = [growth(samples) for samples in runs]
     most = max(megabytes for samples in runs for _, megabytes in samples)
     report.notes.append(f"Memory, {what}: {most:.0f} MB resident at most, the database's page cache (64 MB) included.")
     name = f"memory grown over the second half, {what} of {runs[0][-1][0]:,} letters"
     report.ratios.append(Ratio(what=name, value=statistics.median(grown), bar=_FLAT, at_least=False, unit="MB"))
 
 
-def _growth(samples: list[tuple[int, float]]) -> float:
+def growth(samples: list[tuple[int, float]]) -> float:
     """Return by how many MB a line through the second half of *samples* rises."""
     half = samples[len(samples) // 2 :]
     slope, _ = statistics.linear_regression(*zip(*half, strict=True))

@@ -32,6 +32,7 @@ from redrive.engine.handler import Options
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
+from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite.file import migrations
 
 if TYPE_CHECKING:
@@ -157,6 +158,11 @@ def metrics_of_facts() -> str:
 def metrics_of_stores() -> str:
     """Return a table of what is read from the store."""
     return _metrics(STORE_METRICS)
+
+
+def metrics_of_kafka() -> str:
+    """Return a table of what each Kafka consumer counts."""
+    return _metrics(KAFKA_METRICS)
 
 
 def _metrics(metrics: Sequence[Metric]) -> str:
@@ -370,6 +376,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cli": cli,
     "metrics-of-facts": metrics_of_facts,
     "metrics-of-stores": metrics_of_stores,
+    "metrics-of-kafka": metrics_of_kafka,
     "facts": facts,
     "error-tree": error_tree,
     "errors": error_table,

@@ -15,6 +15,7 @@ from redrive.core.facts import FACTS
 from redrive.core.query import FIELDS
 from redrive.settings import PREFIX, Settings
 from redrive.signals.metrics import METRICS
+from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite import SqliteStore
 
 
@@ -64,15 +65,15 @@ def test_what_every_command_prints_as_json_is_documented(command):
     assert printed == (f"`{command}`" in reference("json.md"))
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", [*METRICS, *KAFKA_METRICS], ids=lambda metric: metric.name)
 def test_every_metric_is_documented(metric):
     [line] = [line for line in reference("metrics.md").splitlines() if line.startswith(f"| `{metric.name}` |")]
     assert all(f"`{label}`" in line for label in metric.labels)
 
 
 def test_the_buckets_are_documented():
-    [metric] = [metric for metric in METRICS if metric.buckets]
-    assert ", ".join(f"{bucket:g}" for bucket in metric.buckets[:-1]) in reference("metrics.md")
+    for metric in (*METRICS, *KAFKA_METRICS):
+        assert ", ".join(f"{bucket:g}" for bucket in metric.buckets[:-1]) in reference("metrics.md")
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__)

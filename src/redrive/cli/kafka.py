@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from redrive.cli.output import emit, say
 from redrive.errors import HandlerError, SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redrive.sources.kafka import KafkaConfig, ParallelConsumer
     from redrive.sources.kafka.choice import Choice, DeadLetter
 
@@ -39,17 +42,27 @@ Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 @app.command()
 def consume(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A ParallelConsumer or a worker: shop:consumer.")],
+    *,
     topic: Annotated[list[str] | None, typer.Option(help="For a worker: what to consume.")] = None,
     group: Annotated[str, typer.Option(help="For a worker: the consumer group.")] = "",
     ordering: Annotated[str, typer.Option(help="For a worker: key_hash, partition or unordered.")] = "key_hash",
     servers: Servers = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, envvar="REDRIVE_METRICS_PORT", help="Serve Prometheus metrics here."),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(envvar="REDRIVE_METRICS_HOST", help="The address that metrics are served on.")
+    ] = "127.0.0.1",
 ) -> None:
     """Consume until told to stop: SIGTERM or SIGINT drains, commits and leaves the group."""
     import asyncio
 
     from redrive.cli.worker import find
 
-    asyncio.run(_run(_consumer(target, find(target), topic or [], group, ordering, servers)))
+    consumer = _consumer(target, find(target), topic or [], group, ordering, servers)
+    with _metrics(consumer, metrics_host, metrics_port):
+        asyncio.run(_run(consumer))
     say("stopped")
 
 
@@ -180,6 +193,21 @@ def _config(servers: str | None) -> KafkaConfig:
     from redrive.settings import load_kafka
 
     return load_kafka(bootstrap_servers=servers)[1]
+
+
+@contextmanager
+def _metrics(consumer: ParallelConsumer, host: str, port: int | None) -> Iterator[None]:
+    """Serve metrics meanwhile, if a port is given."""
+    if port is None:
+        yield
+        return
+    from redrive.sources.kafka.prometheus import serve
+
+    page = serve(consumer, host=host, port=port)
+    try:
+        yield
+    finally:
+        page.close()
 
 
 def _consumer(

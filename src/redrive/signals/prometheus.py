@@ -75,14 +75,14 @@ class StoreCollector:
 
     def describe(self) -> list[Any]:
         """Return the metrics without values, so that registering them asks nobody."""
-        return [_family(metric) for metric in STORE_METRICS]
+        return [family(metric) for metric in STORE_METRICS]
 
     def collect(self) -> Iterator[Any]:
         """Yield what the store holds."""
         counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         for name, labels, amount in self._read():
             counts[name, self._bounded(_BY_NAME[name], labels)] += amount  # type: ignore[assignment]  # floats count too
-        families = {metric.name: _family(metric) for metric in STORE_METRICS}
+        families = {metric.name: family(metric) for metric in STORE_METRICS}
         for (name, labels), amount in counts.items():
             families[name].add_metric(labels, amount)
         yield from families.values()
@@ -128,13 +128,14 @@ def serve(watched: App | Store, host: str = "127.0.0.1", port: int = 9464) -> Pa
     store: Any = watched if app is None else app.store
     registry.register(StoreCollector(store, asyncio.get_running_loop()))
     listener = None if app is None else FactCounter(registry)
-    server, thread = _listen(host, port, registry)
+    server, thread = listen(host, port, registry)
     if app is not None:
         app.hub.listen(listener)
     return Page(server, thread, app, listener)
 
 
-def _listen(host: str, port: int, registry: client.CollectorRegistry) -> tuple[Any, Any]:
+def listen(host: str, port: int, registry: client.CollectorRegistry) -> tuple[Any, Any]:
+    """Serve *registry* from a thread; return the server and its thread; raise SettingsError if the port is taken."""
     try:
         return client.start_http_server(port, host, registry)
     except OSError as error:
@@ -147,5 +148,6 @@ def _made(metric: Metric, registry: client.CollectorRegistry) -> Any:
     return _MAKERS[metric.type](metric.name, metric.help, metric.labels, registry=registry, **options)
 
 
-def _family(metric: Metric) -> Any:
+def family(metric: Metric) -> Any:
+    """Return *metric* as prometheus-client has it, without values yet."""
     return _FAMILIES[metric.type](metric.name, metric.help, labels=metric.labels)

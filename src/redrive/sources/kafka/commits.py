@@ -100,6 +100,7 @@ class Commits:
         if watermark is None:
             return None
         done = partition.tracker.done_beyond()
+        partition.gaps = len(done)
         return watermark, write_map(watermark, done, limit=self._limit, alphabet=self._alphabet)
 
     def _refused(self, error: KafkaError | None) -> None:

@@ -15,7 +15,7 @@ from redrive.engine.clock import SystemClock
 from redrive.errors import SettingsError
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.engines import engine_for
-from redrive.sources.kafka.health import Counts, Health
+from redrive.sources.kafka.health import Counts, Health, Standing
 from redrive.sources.kafka.outputs import ProducingEngine
 from redrive.sources.kafka.parked import ParkingWorkManager
 from redrive.sources.kafka.poller import BrokerPoller
@@ -66,6 +66,11 @@ class ParallelConsumer:
     def counts(self) -> Counts:
         """What it has done so far; brought up to date every second."""
         return self._poller.counts if self._poller is not None else Counts()
+
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """Where each of its partitions stands; brought up to date every second."""
+        return self._poller.standings if self._poller is not None else ()
 
     @property
     def assigned(self) -> int:
@@ -144,6 +149,10 @@ class _Bridge:
         self._call = loop.call_soon_threadsafe
         self.work: WorkManager
         self.poller: BrokerPoller
+
+    @property
+    def retries(self) -> int:
+        return self.work.engine.retries
 
     def take(self, records: list[Record]) -> None:
         self._call(self.work.take, records)

@@ -60,6 +60,7 @@ class ExecutionEngine:
     ) -> None:
         self.completed: Completed = _nobody_listens
         self.running = 0
+        self.retries = 0  # tries that failed and will be repeated
         self._engine, self._handler, self._carry, self._slots, self._clock = engine, handler, carry, slots, clock
         self._policy = handler.policy
         self._ready: deque[Record] = deque()
@@ -169,6 +170,7 @@ class ExecutionEngine:
     # ------------------------------------------------------------------ between two tries
 
     def _wait(self, record: Record, outcome: Outcome, move: Move, now: float) -> None:
+        self.retries += move.failure is not None
         if not isinstance(outcome, Interrupted) and _log.isEnabledFor(logging.INFO):
             error = move.failure.message if move.failure else move.why
             form = "%r failed at attempt %d of %d, next try in %.3f s: %s"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redrive.sources.kafka.health import Standing
 from redrive.sources.kafka.offsets import OffsetTracker
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class Partition:
     """One assignment of a partition, as the control thread sees it."""
 
     __slots__ = (
-        "assignment", "bytes", "committed", "dirty", "dropped", "halted", "over_since", "paused", "still_since",
+        "assignment", "bytes", "committed", "dirty", "dropped", "gaps", "halted", "over_since", "paused", "still_since",
         "tracker", "watermark",
     )  # fmt: skip
 
@@ -31,6 +32,7 @@ class Partition:
         self.bytes = 0  # of records that are not done
         self.dropped = 0  # records that will have no completion, because the partition goes
         self.dirty = False
+        self.gaps = 0  # stretches that were done beyond the watermark at the last commit
         self.paused = False
         self.over_since: float | None = None
         self.halted: str = ""  # why nothing is committed past some dead letter
@@ -60,3 +62,18 @@ class Partition:
         if watermark != self.watermark or not self.tracker.open:
             self.watermark, self.still_since = watermark, now
         return now - self.still_since
+
+    def standing(self, now: float, end: int) -> Standing:
+        """Return where it stands; its log ends at *end*, negative if that is not known."""
+        owner = self.assignment
+        at = self.committed[0] if self.tracker.watermark is None else self.tracker.watermark
+        return Standing(
+            topic=owner.topic,
+            partition=owner.partition,
+            in_flight=self.tracker.open,
+            lag=max(0, end - at) if min(end, at) >= 0 else None,
+            watermark_age=self.looked_at(now),
+            gaps=self.gaps,
+            paused=self.paused,
+            halted=bool(self.halted),
+        )

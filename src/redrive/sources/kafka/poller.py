@@ -24,7 +24,7 @@ from redrive.sources.kafka.commits import Commits
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate
 from redrive.sources.kafka.flow import Flow
-from redrive.sources.kafka.health import Counts, Health, judge
+from redrive.sources.kafka.health import Counts, Health, Standing, judge
 from redrive.sources.kafka.parking import Parking
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 
 _log = logging.getLogger("redrive.kafka")
-_SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
+_SUCCESS, _FAILURE, _RELEASED = CompletionStatus.SUCCESS, CompletionStatus.FAILURE, CompletionStatus.RELEASED
 _IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
 _GLANCE = 1.0  # seconds between two looks at how we are
 _FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
@@ -53,6 +53,10 @@ class Work(Protocol):
 
     def take(self, records: list[Record]) -> None:
         """Schedule *records*."""
+
+    @property
+    def retries(self) -> int:
+        """How many tries failed and will be, or were, repeated."""
 
     def release(self, assignment: Assignment) -> None:
         """Start nothing more of *assignment*; say how many records were dropped through `completions`."""
@@ -79,6 +83,7 @@ class BrokerPoller:
         self.completions: SimpleQueue[list[CompletionEvent] | Released] = SimpleQueue()
         self.counts = Counts()
         self.health = Health()
+        self.standings: tuple[Standing, ...] = ()
         self.assigned = 0
         self._topics, self._group, self._kafka, self._execution = list(topics), group, kafka, execution
         self._work, self._clock = work, clock
@@ -161,12 +166,12 @@ class BrokerPoller:
         try:
             self.drain(list(self._partitions.values()), self._execution.shutdown_drain_timeout_ms / 1000)
         finally:
+            self._look(self._clock.monotonic())
             self._consumer.close()
             if self._publisher is not None:
                 self._publisher.close()
             if self._parking is not None:
                 self._parking.close()
-            self._look(self._clock.monotonic())
 
     # ------------------------------------------------------------------ completions
 
@@ -180,7 +185,10 @@ class BrokerPoller:
             assignment = record.assignment
             if assignment.closed:
                 self.counts.late += 1
-            elif event.status is _SUCCESS:
+                continue
+            if event.attempt > 1 and event.status is not _RELEASED:
+                self.counts.again[event.attempt] += 1
+            if event.status is _SUCCESS:
                 self.counts.processed += 1
                 self._gate.succeeded()
                 self._finish(record)
@@ -380,6 +388,7 @@ class BrokerPoller:
         if self._dead_letter_topics is not None and self._dead_letter_topics.missing:
             stalled.append(f"no such topic: {', '.join(sorted(self._dead_letter_topics.missing))}")
         self.health = judge(halted, stalled)
+        self.counts.retries = self._work.retries
         self.counts.in_flight = self._buffered
         self.counts.paused = sum(each.paused for each in partitions)
         self.counts.commit_failures = self._commits.failures
@@ -387,7 +396,14 @@ class BrokerPoller:
         if self._publisher is not None:
             self.counts.dlq_published = self._publisher.published
             self.counts.dlq_pending = self._publisher.pending
+            self.counts.dlq_pending_age = self._publisher.age(now)
             self.counts.dlq_failures = self._publisher.failures
+        self.standings = tuple(each.standing(now, self._end_of(each)) for each in partitions)
+
+    def _end_of(self, partition: Partition) -> int:
+        """Return where its log ends, as far as the client knows; negative if it does not."""
+        place = TopicPartition(partition.assignment.topic, partition.assignment.partition)
+        return int(self._consumer.get_watermark_offsets(place, cached=True)[1])
 
     def _halt(self, assignment: Assignment, why: str) -> None:
         partition: Partition = assignment.state

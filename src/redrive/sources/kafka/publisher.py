@@ -73,10 +73,19 @@ class DeadLetterPublisher:
         self._delivered, self._halt, self._resume = delivered, halt, resume
         self._producer = self._connect()
         self._waiting: Waiting[_DeadLetter] = Waiting()
-        self.pending = 0  # dead letters that the broker has not confirmed
+        self._unconfirmed: dict[_DeadLetter, float] = {}  # and since when, oldest first
         self.published = 0
         self.failures = 0  # publishes that failed
         self._told: dict[str, float] = {}  # topic: when a failure was last logged; the others would say the same
+
+    @property
+    def pending(self) -> int:
+        """How many dead letters the broker has not confirmed."""
+        return len(self._unconfirmed)
+
+    def age(self, now: float) -> float:
+        """Return for how many seconds the oldest of them has waited, 0 if there is none."""
+        return now - next(iter(self._unconfirmed.values()), now)
 
     def publish(self, event: CompletionEvent) -> None:
         """Begin to publish the dead letter of *event*."""
@@ -84,8 +93,9 @@ class DeadLetterPublisher:
         now = unix_ms()
         age = self._clock.monotonic() - record.first_failed if record.first_failed else 0.0
         headers = dead_letter_headers(event, self._group, failed_at=now, first_failed_at=now - int(age * 1000))
-        self.pending += 1
-        self._send(_DeadLetter(record, self._config.dlq_topic(record.topic), headers))
+        letter = _DeadLetter(record, self._config.dlq_topic(record.topic), headers)
+        self._unconfirmed[letter] = self._clock.monotonic()
+        self._send(letter)
 
     def poll(self) -> None:
         """Hear what the broker says, and publish again what is due."""
@@ -98,7 +108,8 @@ class DeadLetterPublisher:
 
     def forget(self, assignment: Assignment) -> None:
         """Drop what waits for another try of a partition that is no longer ours: the next owner has it."""
-        self.pending -= len(self._waiting.remove(lambda letter: letter.record.assignment is assignment))
+        for letter in self._waiting.remove(lambda letter: letter.record.assignment is assignment):
+            del self._unconfirmed[letter]
 
     def close(self) -> None:
         """Leave; what is not confirmed by now will run again elsewhere."""
@@ -121,7 +132,7 @@ class DeadLetterPublisher:
     def _send(self, letter: _DeadLetter) -> None:
         record = letter.record
         if record.assignment.closed:
-            self.pending -= 1
+            del self._unconfirmed[letter]
             return
         hit("kafka.before_dlq")
         try:
@@ -148,7 +159,7 @@ class DeadLetterPublisher:
             self._failed(letter, error)
             return
         hit("kafka.after_dlq")
-        self.pending -= 1
+        del self._unconfirmed[letter]
         self.published += 1
         if letter.halts:
             self._resume(letter.record.assignment)
