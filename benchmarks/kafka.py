@@ -35,8 +35,11 @@ class Sizes:
     """How much and how often."""
 
     many: int  # for whoever is fast
+    peers: int  # pyrallel-consumer, which is faster the more there are
     some: int
     few: int
+    slept: int
+    failing: int
     runs: int
     cut: float  # seconds for a slow peer
     percents: tuple[int, ...]
@@ -46,8 +49,14 @@ class Sizes:
     behind: int = 50_001
 
 
-FULL = Sizes(200_000, 20_000, 4_000, 3, 20.0, (0, 1, 10, 50, 100), ORDERINGS, extras=True)
-QUICK = Sizes(50_000, 5_000, 1_000, 1, 4.0, (0, 10), ("key_hash",), extras=False)
+FULL = Sizes(
+    many=200_000, peers=50_000, some=20_000, few=4_000, slept=100_000, failing=100_000,
+    runs=3, cut=20.0, percents=(0, 1, 10, 50, 100), orderings=ORDERINGS, extras=True,
+)  # fmt: skip
+QUICK = Sizes(
+    many=50_000, peers=10_000, some=2_500, few=1_000, slept=10_000, failing=20_000,
+    runs=1, cut=3.0, percents=(0, 10), orderings=("key_hash",), extras=False,
+)  # fmt: skip
 
 
 def run(*, quick: bool) -> Report:
@@ -110,7 +119,7 @@ class Bench:
         engines = ("async", "process") if self.sizes.extras else ("async",)
         found = [
             self._row(
-                PYRALLEL, f"{ordering}, {engine}, best", kafka_peers.pyrallel, self.sizes.some,
+                PYRALLEL, f"{ordering}, {engine}, best", kafka_peers.pyrallel, self.sizes.peers,
                 engine=engine, ordering=ordering, cut=self.sizes.cut,
             )
             for engine in engines
@@ -131,13 +140,13 @@ class Bench:
         for name in ("0.5 ms", "5 ms"):
             rows, sleep = [], SLEEPS[name]
             for ordering in self.sizes.orderings:
-                n = self.sizes.few if ordering == "partition" else self.sizes.some * 2
+                n = 2 * self.sizes.few if ordering == "partition" else self.sizes.slept
                 lanes = LANES[ordering]
                 bare = self._row(
                     "bare asyncio", f"{lanes} lanes, no Kafka", bare_lanes, 0, lanes=lanes, n=n, sleep=sleep
                 )
                 ours = self._ours(f"{ordering}, async worker", n, ordering=ordering, sleep=sleep)
-                rows += [ours, bare, *self._pyrallel_sleeping(ordering, n, sleep)]
+                rows += [ours, bare, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
                 self._ratio(f"{name} of I/O, {ordering}, beside bare asyncio lanes", ours, bare, 0.9)
             self._table(f"A handler that awaits for {name}", RATE, rows)
 
@@ -172,7 +181,7 @@ class Bench:
     # ------------------------------------------------------------------ failures
 
     def _failing(self) -> None:
-        n = self.sizes.some * 2
+        n = self.sizes.failing
         found: dict[int, list[dict[str, Any]]] = {}
         for percent in self.sizes.percents:
             found[percent] = self._answers(kafka_redrive.with_failures, n, percent=percent, ordering="key_hash")
@@ -199,8 +208,8 @@ class Bench:
         return found
 
     def _replaying(self, answers: list[dict[str, Any]]) -> None:
-        topic = self._topic(self.sizes.some * 2)
-        self._topics.pop(self.sizes.some * 2)  # it will hold more than it says
+        topic = self._topic(self.sizes.failing)
+        self._topics.pop(self.sizes.failing)  # it will hold more than it says
         found = [
             answer
             for each in answers

@@ -112,6 +112,8 @@ def pyrallel(
     watch = Watch(n)
     worker = _process_worker(sleep, cpu=cpu) if engine == "process" else _async_worker(watch, sleep, percent, cpu=cpu)
     found = asyncio.run(_pyrallel(bootstrap, topic, n, engine, ordering, worker, watch, sleep=sleep, cut=cut))
+    for child in multiprocessing.active_children():  # it may leave some behind, and the interpreter would wait for them
+        child.kill()
     committed, seconds = found
     if percent:
         return _failing(watch, bootstrap, topic, percent, committed, seconds)
