@@ -25,6 +25,7 @@ from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate
 from redrive.sources.kafka.flow import Flow
 from redrive.sources.kafka.health import Counts, Health, Standing, judge
+from redrive.sources.kafka.messages import bytes_of, headers_of
 from redrive.sources.kafka.parking import Parking
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
@@ -268,8 +269,8 @@ class BrokerPoller:
             offset = message.offset()
             if partition.tracker.is_before(offset):
                 partition = self._rewound(partition)
-            key, value, headers = message.key(), message.value(), _headers_of(message)
-            size = len(key or b"") + len(value or b"") + (_bytes_of(headers) if headers else 0)
+            key, value, headers = message.key(), message.value(), headers_of(message)
+            size = len(key or b"") + len(value or b"") + (bytes_of(headers) if headers else 0)
             kind, timestamp = message.timestamp()
             record = Record(partition.assignment, offset, key, value, headers, timestamp, kind, size)
             if partition.tracker.add(record):
@@ -436,17 +437,3 @@ class BrokerPoller:
             halt=self._halt,
             resume=self._resume,
         )
-
-
-def _headers_of(message: Any) -> Any:
-    """Return the headers; those whose names are no text cannot be had, and must not stop the consumer."""
-    try:
-        return message.headers() or ()
-    except (UnicodeDecodeError, SystemError):
-        _log.warning("the headers of %s[%s]@%s have names that are no text and are left out",
-                     message.topic(), message.partition(), message.offset())  # fmt: skip
-        return ()
-
-
-def _bytes_of(headers: list[tuple[str, bytes | None]]) -> int:
-    return sum(len(name) + len(content or b"") for name, content in headers)

@@ -49,6 +49,7 @@ class _Result(NamedTuple):
     record: Record
     messages: tuple[Output, ...]
     is_dead: bool
+    since: float = 0.0  # when it became a dead letter
 
 
 class _Part(NamedTuple):
@@ -98,6 +99,10 @@ class Transactions:
         """How many dead letters are in no transaction yet."""
         return sum(result.is_dead for result in self._results)
 
+    def age(self, now: float) -> float:
+        """Return for how many seconds the oldest of them has waited, 0 if there is none."""
+        return now - next((result.since for result in self._results if result.is_dead), now)
+
     def open(self, consumer: Consumer, partitions: Callable[[], Collection[Partition]]) -> None:
         """Fence whoever had this producer's name before; raise SourceError if the broker has no transactions."""
         self._consumer, self._partitions = consumer, partitions
@@ -119,7 +124,7 @@ class Transactions:
         known = self._topics.partitions(topic) if self._topics is not None else 0
         partition = record.partition if record.partition < known else ANY_PARTITION
         letter = Output(topic=topic, value=record.value, key=record.key, headers=tuple(headers), partition=partition)
-        self._results.append(_Result(record, (letter,), is_dead=True))
+        self._results.append(_Result(record, (letter,), is_dead=True, since=self._clock.monotonic()))
 
     def poll(self) -> None:
         """Run a transaction, if it is time to and there is something to commit."""
@@ -167,6 +172,7 @@ class Transactions:
         watermark, ranges = partition.tracker.if_done({result.record.offset for result in results[:count]})
         if watermark is None:
             return None
+        partition.gaps = len(ranges)
         place = watermark, write_map(watermark, ranges, limit=self._limit, alphabet=self._alphabet)
         partition.dirty = False
         return None if place == partition.committed and not count else _Part(partition, place, results[:count])
