@@ -1,0 +1,254 @@
+-- Letters in, and work: one call each, one transaction, one round trip.
+--
+-- Tokens of one letter only grow: a settlement's number is taken after the claim it fences, and a claim
+-- passes over letters whose number is newer than its own.
+-- The planner is told to use the indexes: these functions are planned once, perhaps on an empty table.
+
+-- Keep letters. Return only those that were not kept, as duplicates: their place and the id that is kept.
+CREATE FUNCTION {schema}.outbox_put(
+    p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_payloads bytea[],
+    p_content_types text[], p_keys text[], p_idempotency_keys text[], p_priorities smallint[], p_delays bigint[],
+    p_dues bigint[], p_policies text[], p_generations bigint[], p_origins text[], p_handlers text[],
+    p_tenants text[], p_extras bytea[], p_odds boolean[], p_rich jsonb, p_now bigint
+) RETURNS TABLE (place bigint, kept text) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
+    v_token bigint;
+    v_ordered text[];
+    v_limited boolean;
+    v_dead bigint[];
+    v_ids uuid[];
+    v_name text;
+    v_meant jsonb;  -- under which id a draft is kept that is a duplicate
+BEGIN
+    SELECT array_agg(name) FILTER (WHERE ordered), coalesce(bool_or(max_size IS NOT NULL), false)
+      INTO v_ordered, v_limited FROM {schema}.outbox_queues WHERE name = ANY (p_queues);
+    IF p_rich IS NOT NULL THEN
+        PERFORM {schema}.outbox_refuse_unknown(p_ids, p_rich);
+        SELECT array_agg(r.n) FILTER (WHERE r.failure IS NOT NULL) INTO v_dead
+          FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb);
+    END IF;
+    IF v_limited THEN
+        PERFORM {schema}.outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, v_dead);
+    END IF;
+    IF v_ordered IS NOT NULL THEN
+        PERFORM {schema}.outbox_lock_arrivals(p_queues, p_keys);
+    END IF;
+    v_token := nextval('{schema}.outbox_token');
+    WITH kept AS (
+        INSERT INTO {schema}.outbox (
+            token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue,
+            event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
+        SELECT v_token, p_call, coalesce({schema}.outbox_at(d.due), v_now + coalesce(d.delay, 0) * interval '1 microsecond'),
+               v_now, v_now, v_now, d.generation, (d.lane > 0)::integer, coalesce(d.priority, 1), d.lane,
+               coalesce(d.odd, false), d.id, d.queue,
+               d.kind, d.key, d.idempotency_key, d.origin, d.handler, d.tenant, d.policy,
+               coalesce(d.content_type, 'application/json'), d.payload,
+               d.extras, 'enqueued'
+          FROM (SELECT u.*, CASE WHEN v_ordered IS NOT NULL AND u.key IS NOT NULL AND u.queue = ANY (v_ordered)
+                                      AND (v_dead IS NULL OR u.n <> ALL (v_dead)) THEN 3 ELSE 0 END AS lane
+                  FROM unnest(p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,
+                              p_priorities, p_delays, p_dues, p_policies, p_generations, p_origins, p_handlers,
+                              p_tenants, p_extras, p_odds)
+                       WITH ORDINALITY AS u (id, queue, kind, payload, content_type, key, idempotency_key, priority,
+                                             delay, due, policy, generation, origin, handler, tenant, extras, odd, n)
+                 ORDER BY u.n) AS d
+        ON CONFLICT DO NOTHING RETURNING id, queue, event_type),
+    counted AS (
+        INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+        SELECT k.queue, k.event_type, s.status, k.n
+          FROM (SELECT queue, event_type, count(*) AS n FROM kept GROUP BY 1, 2) AS k
+         CROSS JOIN (VALUES ('enqueued'), ('pending')) AS s (status))
+    SELECT array_agg(id) INTO v_ids FROM kept;
+    IF p_rich IS NOT NULL THEN
+        SELECT jsonb_object_agg(p_ids[d.n], d.kept) INTO v_meant FROM {schema}.outbox_duplicates(
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_ids) AS d;
+        PERFORM {schema}.outbox_enrich(v_ids, p_ids, p_rich, coalesce(v_meant, '{}'), v_now);
+    END IF;
+    IF v_ordered IS NOT NULL THEN
+        FOREACH v_name IN ARRAY v_ordered LOOP
+            PERFORM {schema}.outbox_place(v_name, p_keys);
+        END LOOP;
+    END IF;
+    IF coalesce(cardinality(v_ids), 0) < cardinality(p_ids) THEN
+        RETURN QUERY SELECT d.n, d.kept FROM {schema}.outbox_duplicates(
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_ids) AS d;
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.outbox_refuse_unknown(p_ids uuid[], p_rich jsonb) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE v_unknown text;
+BEGIN
+    SELECT a.id INTO v_unknown
+      FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+     CROSS JOIN LATERAL unnest(r.after) WITH ORDINALITY AS a (id, place)
+     WHERE NOT coalesce(a.id::uuid = ANY (p_ids[:r.n - 1]), false)
+       AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.id = a.id::uuid)
+     ORDER BY r.n, a.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
+    END IF;
+END $$;
+
+CREATE FUNCTION {schema}.outbox_refuse_overflow(
+    p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[], p_dead bigint[]
+) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE v_full record;
+BEGIN
+    SELECT q.name, q.max_size INTO v_full
+      FROM (SELECT d.queue, count(DISTINCT coalesce(d.kind || E'\x1f' || d.idempotency_key, d.id::text)) AS n
+              FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys)
+                   WITH ORDINALITY AS d (id, queue, kind, idempotency_key, n)
+             WHERE (p_dead IS NULL OR d.n <> ALL (p_dead))
+               AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.id = d.id)
+               AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o
+                                WHERE o.queue = d.queue AND o.event_type = d.kind
+                                  AND o.idempotency_key = d.idempotency_key)
+             GROUP BY d.queue) AS fresh
+      JOIN {schema}.outbox_queues AS q ON q.name = fresh.queue
+     WHERE q.max_size IS NOT NULL
+       AND {schema}.outbox_counted(q.name, '{pending,in_flight}') + fresh.n > q.max_size LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'queue % is full', v_full.name
+            USING ERRCODE = 'RD507', DETAIL = jsonb_build_array(v_full.name, v_full.max_size)::text;
+    END IF;
+END $$;
+
+-- The few drafts that wait for others, or that are dead letters of somebody else's.
+CREATE FUNCTION {schema}.outbox_enrich(p_kept uuid[], p_ids uuid[], p_rich jsonb, p_meant jsonb, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    -- A row lock, so that nobody can deliver a letter between our look and our commit.
+    PERFORM 1 FROM {schema}.outbox AS o
+      WHERE o.id IN (SELECT coalesce(p_meant ->> a.id, a.id)::uuid
+                       FROM jsonb_to_recordset(p_rich) AS r (after text[]) CROSS JOIN LATERAL unnest(r.after) AS a (id))
+      ORDER BY o.seq FOR SHARE;
+    WITH waits AS (
+        INSERT INTO {schema}.outbox_waits (on_seq, seq)
+        SELECT DISTINCT needed.seq, own.seq
+          FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+         CROSS JOIN LATERAL unnest(r.after) AS a (id)
+          JOIN {schema}.outbox AS own ON own.id = p_ids[r.n] AND own.id = ANY (p_kept)
+          JOIN {schema}.outbox AS needed ON needed.id = coalesce(p_meant ->> a.id, a.id)::uuid
+         WHERE needed.status <> 'delivered' AND needed.seq <> own.seq RETURNING seq)
+    UPDATE {schema}.outbox AS o SET held = o.held + w.n
+      FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq;
+    PERFORM {schema}.outbox_fail(
+        (SELECT jsonb_agg(r.failure || jsonb_build_object('ref', o.seq, 'token', o.token))
+           FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb)
+           JOIN {schema}.outbox AS o ON o.id = p_ids[r.n] AND o.id = ANY (p_kept)
+          WHERE r.failure IS NOT NULL), 0, p_now, 'pending');
+END $$;
+
+CREATE FUNCTION {schema}.outbox_duplicates(
+    p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],
+    p_kept uuid[]
+) RETURNS TABLE (n bigint, kept text) LANGUAGE sql
+AS $$
+    SELECT d.n, coalesce(same.id, alike.id, d.id)::text
+      FROM (SELECT u.*, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS nth
+              FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys)
+                   WITH ORDINALITY AS u (id, queue, kind, idempotency_key, n)) AS d
+      LEFT JOIN {schema}.outbox AS same ON same.id = d.id
+      LEFT JOIN {schema}.outbox AS alike ON alike.queue = d.queue AND alike.event_type = d.kind
+                                        AND alike.idempotency_key = d.idempotency_key
+     WHERE (d.nth > 1 OR p_kept IS NULL OR d.id <> ALL (p_kept))
+       AND NOT (p_again AND d.nth = 1 AND same.act IS NOT DISTINCT FROM p_call)
+$$;
+
+-- ---------------------------------------------------------------------- settling
+
+-- Carry out moves to failed or back to pending; return the places of those that were held.
+CREATE FUNCTION {schema}.outbox_fail(p_moves jsonb, p_call bigint, p_now timestamptz, p_from text)
+RETURNS SETOF bigint LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_token bigint;
+    v_seqs bigint[];
+BEGIN
+    IF p_moves IS NULL THEN
+        RETURN;
+    END IF;
+    v_token := CASE WHEN p_from = 'pending' THEN NULL ELSE nextval('{schema}.outbox_token') END;
+    WITH asked AS MATERIALIZED (
+        SELECT * FROM jsonb_to_recordset(p_moves) AS m (
+            ref bigint, token bigint, "to" text, why text, delay bigint, uncount integer, loss integer, failed boolean,
+            category text, error_type text, error text, fingerprint text, title text, policy text, release text,
+            odd boolean, try jsonb)),
+    moved AS (
+        UPDATE {schema}.outbox AS o
+           SET status = m."to", token = coalesce(v_token, o.token), act = CASE WHEN p_call = 0 THEN o.act ELSE p_call END,
+               lease_until = NULL, worker = NULL,
+               updated_at = p_now, why = m.why, attempts = o.attempts - m.uncount, losses = o.losses + m.loss,
+               due_at = CASE WHEN m."to" = 'pending' THEN p_now + m.delay * interval '1 microsecond' ELSE o.due_at END,
+               failed_at = CASE WHEN m."to" = 'failed' THEN p_now ELSE o.failed_at END,
+               lane = CASE WHEN m."to" = 'failed' THEN least(o.lane, 1::smallint) ELSE o.lane END,
+               category = CASE WHEN m.failed THEN m.category ELSE o.category END,
+               error_type = CASE WHEN m.failed THEN m.error_type ELSE o.error_type END,
+               last_error = CASE WHEN m.failed THEN m.error ELSE o.last_error END,
+               fingerprint = CASE WHEN m.failed THEN m.fingerprint ELSE o.fingerprint END,
+               applied_policy = CASE WHEN m.failed THEN m.policy ELSE o.applied_policy END,
+               first_failed_at = CASE WHEN m.failed THEN coalesce(o.first_failed_at, p_now) ELSE o.first_failed_at END,
+               release = coalesce(m.release, o.release), odd = o.odd OR m.odd,
+               tries = CASE WHEN m.failed THEN
+                   CASE WHEN jsonb_array_length(o.tries) >= 50 THEN o.tries - 0 ELSE coalesce(o.tries, '[]') END
+                   || (m.try || jsonb_build_object('attempt', o.attempts, 'at', date_part('epoch', p_now)))
+                   ELSE o.tries END
+          FROM asked AS m
+         WHERE o.seq = m.ref AND o.token = m.token AND o.status || '' = p_from
+        RETURNING o.seq, o.queue, o.event_type, m.*),
+    counted AS (
+        INSERT INTO {schema}.outbox_deltas
+        SELECT queue, event_type, p_from, '', '', '', '', -count(*) FROM moved GROUP BY 1, 2
+        UNION ALL
+        SELECT queue, event_type, 'pending', '', '', '', '', count(*) FROM moved WHERE "to" = 'pending' GROUP BY 1, 2
+        UNION ALL
+        SELECT queue, event_type, 'failed', category, policy, error_type, fingerprint, count(*)
+          FROM moved WHERE "to" = 'failed' GROUP BY 1, 2, 4, 5, 6, 7),
+    grouped AS (
+        INSERT INTO {schema}.outbox_groups
+        SELECT DISTINCT ON (fingerprint) fingerprint, error_type, title, p_now, p_now
+          FROM moved WHERE "to" = 'failed' ORDER BY fingerprint
+        ON CONFLICT (fingerprint) DO UPDATE SET last_seen_at = excluded.last_seen_at)
+    SELECT array_agg(seq) INTO v_seqs FROM moved;
+    PERFORM {schema}.outbox_advance(ARRAY(
+        SELECT o.seq FROM {schema}.outbox AS o WHERE o.seq = ANY (v_seqs) AND o.status = 'failed' AND o.lane > 0));
+    RETURN QUERY SELECT unnest(v_seqs);
+END $$;
+
+-- Deliver; return the places of those that were held.
+CREATE FUNCTION {schema}.outbox_deliver(p_refs bigint[], p_tokens bigint[], p_call bigint, p_now timestamptz)
+RETURNS bigint[] LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_token bigint := nextval('{schema}.outbox_token');
+    v_seqs bigint[];
+    v_lanes boolean;
+BEGIN
+    WITH moved AS (
+        UPDATE {schema}.outbox AS o
+           SET status = 'delivered', token = v_token, act = p_call, lease_until = NULL, worker = NULL,
+               updated_at = p_now, why = 'succeeded'
+          FROM unnest(p_refs, p_tokens) AS c (seq, token)
+         WHERE o.seq = c.seq AND o.token = c.token AND o.status || '' = 'in_flight'  -- never by the index of leases
+        RETURNING o.seq, o.queue, o.event_type, o.lane),
+    counted AS (
+        INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+        SELECT m.queue, m.event_type, s.status, m.n * s.sign
+          FROM (SELECT queue, event_type, count(*) AS n FROM moved GROUP BY 1, 2) AS m
+         CROSS JOIN (VALUES ('in_flight', -1), ('delivered', 1)) AS s (status, sign))
+    SELECT array_agg(seq), bool_or(lane > 0) INTO v_seqs, v_lanes FROM moved;
+    IF v_seqs IS NOT NULL THEN
+        PERFORM {schema}.outbox_let_go(v_seqs);
+        IF v_lanes THEN
+            PERFORM {schema}.outbox_advance(v_seqs);
+        END IF;
+    END IF;
+    RETURN coalesce(v_seqs, '{}');
+END $$;

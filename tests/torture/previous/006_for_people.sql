@@ -1,0 +1,96 @@
+-- For people who work in SQL, in any language: enqueue in your own transaction, look, replay.
+
+-- The payload as JSON; NULL when it is none, or holds what jsonb cannot (such as \u0000).
+CREATE FUNCTION {schema}.outbox_json(payload bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT
+AS $$
+BEGIN
+    RETURN convert_from(payload, 'UTF8')::jsonb;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END $$;
+
+-- The outbox with its payloads as JSON. The table itself keeps them as the bytes that came in.
+CREATE VIEW {schema}.outbox_events AS
+SELECT id, event_type, event_version, occurred_at, source, target, channel, generation, workspace_id,
+       {schema}.outbox_json(payload) AS payload, idempotency_key, trace_context, status, attempts, last_error,
+       first_failed_at, failure_history, deleted_at, queue, key, priority, due_at, lease_until, worker, failed_at,
+       category, error_type, fingerprint, why, updated_at
+  FROM {schema}.outbox;
+
+-- Enqueue a letter in the caller's own transaction; return its id, or that of the letter already kept under its
+-- idempotency key. p_notify wakes workers at the commit (it takes a lock that all commits with NOTIFY share).
+CREATE FUNCTION {schema}.outbox_enqueue(
+    p_event_type text, p_payload jsonb, p_queue text DEFAULT 'default', p_id uuid DEFAULT NULL,
+    p_idempotency_key text DEFAULT NULL, p_key text DEFAULT NULL, p_priority integer DEFAULT 1,
+    p_delay interval DEFAULT '0', p_source text DEFAULT NULL, p_target text DEFAULT NULL,
+    p_generation bigint DEFAULT NULL, p_workspace_id text DEFAULT NULL, p_channel text DEFAULT 'outbox_default',
+    p_event_version integer DEFAULT 1, p_trace_context text DEFAULT NULL, p_body bytea DEFAULT NULL,
+    p_content_type text DEFAULT 'application/json', p_notify boolean DEFAULT true
+) RETURNS uuid LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_id uuid := coalesce(p_id, gen_random_uuid());
+    q {schema}.outbox_queues;
+BEGIN
+    IF p_priority NOT IN (0, 1, 2) THEN
+        RAISE EXCEPTION 'priority % is none of 0 (high), 1 (medium) and 2 (low)', p_priority;
+    END IF;
+    SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue;
+    IF q.max_size IS NOT NULL AND {schema}.outbox_counted(p_queue, '{pending,in_flight}') >= q.max_size THEN
+        RAISE EXCEPTION 'queue % is full', p_queue
+            USING ERRCODE = 'RD507', DETAIL = jsonb_build_array(p_queue, q.max_size)::text;
+    END IF;
+    IF q.ordered AND p_key IS NOT NULL THEN
+        PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
+    END IF;
+    INSERT INTO {schema}.outbox (
+        token, due_at, occurred_at, cycle_at, updated_at, generation, event_version, priority, held, lane, id, queue,
+        event_type, key, idempotency_key, source, target, workspace_id, channel, trace_context, content_type, payload,
+        why)
+    VALUES (
+        nextval('{schema}.outbox_token'), v_now + p_delay, v_now, v_now, v_now, p_generation, p_event_version,
+        p_priority, (coalesce(q.ordered, false) AND p_key IS NOT NULL)::integer,
+        CASE WHEN q.ordered AND p_key IS NOT NULL THEN 3 ELSE 0 END, v_id, p_queue, p_event_type, p_key,
+        p_idempotency_key, p_source, p_target, p_workspace_id, p_channel, p_trace_context, p_content_type,
+        coalesce(p_body, convert_to(p_payload::text, 'UTF8')), 'enqueued')
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN coalesce(
+            (SELECT id FROM {schema}.outbox WHERE id = v_id),
+            (SELECT id FROM {schema}.outbox WHERE queue = p_queue AND event_type = p_event_type
+                AND idempotency_key = p_idempotency_key));
+    END IF;
+    INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+    VALUES (p_queue, p_event_type, 'enqueued', 1), (p_queue, p_event_type, 'pending', 1);
+    IF p_notify THEN
+        PERFORM pg_notify(p_channel, '');
+    END IF;
+    RETURN v_id;
+END $$;
+
+-- Give a failed letter another cycle, at once: the ended cycle goes to failure_history, id and key are kept.
+CREATE FUNCTION {schema}.outbox_replay(
+    event_id uuid, p_new_generation bigint, p_replayed_by text, p_reason text DEFAULT ''
+) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_seq bigint := (SELECT seq FROM {schema}.outbox WHERE id = event_id);
+    v_status text;
+    v_channel text;
+BEGIN
+    PERFORM {schema}.outbox_lock_lanes(ARRAY[v_seq]);
+    SELECT status, channel INTO v_status, v_channel FROM {schema}.outbox WHERE seq = v_seq FOR UPDATE;
+    IF v_status IS NULL THEN
+        RAISE EXCEPTION 'no letter has the id %', event_id USING ERRCODE = 'RD404', DETAIL = event_id::text;
+    END IF;
+    IF v_status <> 'failed' THEN
+        RAISE EXCEPTION 'cannot replay letter %: it is %, and only a letter that is failed can be replayed',
+            event_id, v_status USING ERRCODE = 'RD409', DETAIL = v_status;
+    END IF;
+    PERFORM {schema}.outbox_replay_rows(
+        ARRAY[v_seq], p_new_generation, p_replayed_by, p_reason, '', false, clock_timestamp());
+    INSERT INTO {schema}.outbox_audit (at, by, verb, target, count, reason)
+    VALUES (clock_timestamp(), p_replayed_by, 'replay', event_id::text, 1, p_reason);
+    PERFORM pg_notify(v_channel, '');
+END $$;

@@ -1,0 +1,24 @@
+"""A transaction that somebody holds open does not make claims slower and slower."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.torture import held
+
+if TYPE_CHECKING:
+    from tests.servers.postgres import Postgres
+
+pytestmark = pytest.mark.torture
+
+
+async def test_claims_stay_quick_beside_a_held_transaction(pg: Postgres):
+    found = await held.latency(pg.url, seconds=8, rate=500)
+    print(found)
+    assert found.letters > 2_000
+    assert found.last_p50 < 3 * found.first_p50 + 10, found
+
+
+async def test_a_drain_ends_beside_a_held_transaction(pg: Postgres):
+    assert await held.drain(pg.url, letters=3_000, held=True) < 60
