@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -27,104 +26,13 @@ SYNC = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 Phase = tuple[int, float]  # how many, in how many seconds
 
 
-def _answer(put: Phase, got: Phase, level: int, sqlite: str = sqlite3.sqlite_version) -> dict[str, Any]:
+def answer(put: Phase, got: Phase, level: int, sqlite: str = sqlite3.sqlite_version) -> dict[str, Any]:
     return {
         "put": {"n": put[0], "seconds": put[1]},
         "get": {"n": got[0], "seconds": got[1]},
         "synchronous": SYNC[level],
         "sqlite": sqlite,
     }
-
-
-# ---------------------------------------------------------------------- the raw driver
-
-_SCHEMA = """
-CREATE TABLE jobs (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, queue TEXT NOT NULL, status TEXT NOT NULL, payload BLOB NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0, due REAL NOT NULL, lease REAL
-) STRICT;
-CREATE INDEX jobs_due ON jobs (queue, due, seq) WHERE status = 'pending';
-CREATE INDEX jobs_lease ON jobs (lease) WHERE status = 'in_flight';
-"""
-_PUT = "INSERT INTO jobs (id, queue, status, payload, due) VALUES (?, 'default', 'pending', ?, ?)"
-_CLAIM = """
-UPDATE jobs SET status = 'in_flight', attempts = attempts + 1, lease = ? WHERE seq IN (
-    SELECT seq FROM jobs WHERE queue = 'default' AND status = 'pending' AND due <= ? ORDER BY due, seq LIMIT ?)
-RETURNING seq, payload, attempts
-"""
-_ACK = "UPDATE jobs SET status = 'delivered', lease = NULL WHERE seq = ? AND attempts = ?"
-
-
-def raw_apsw(folder: Path, n: int, cut: float | None, batch: int, *, together: bool = False) -> dict[str, Any]:
-    """A loop on the same driver with the same durable writes; *together* acknowledges and claims in one commit."""
-    import apsw
-
-    connection = apsw.Connection(str(folder / "raw.db"))
-    connection.execute("PRAGMA journal_mode = wal; PRAGMA synchronous = full")
-    connection.execute(_SCHEMA)
-    put = _raw_put(connection, n, batch, cut)
-    got = _raw_get(connection, put[0], batch, cut, together=together)
-    return _answer(put, got, int(connection.pragma("synchronous")), apsw.sqlite_lib_version())
-
-
-def _raw_put(connection: Any, n: int, batch: int, cut: float | None) -> Phase:
-    def put(bodies: list[dict[str, Any]]) -> None:
-        now = time.time()
-        rows = [(str(uuid.uuid4()), msgspec.json.encode(body), now) for body in bodies]
-        with _transaction(connection):
-            connection.executemany(_PUT, rows)
-
-    done, seconds = each(put, in_batches(payloads(n), batch), cut)
-    return min(n, done * batch), seconds
-
-
-def _raw_get(connection: Any, n: int, batch: int, cut: float | None, *, together: bool) -> Phase:
-    marks = Marks(n)
-    start = time.perf_counter()
-    end, handled = start + (cut or 1e9), 0
-    rows: list[Any] = []
-    while time.perf_counter() < end:
-        rows = _raw_round(connection, rows, batch, together=together)
-        if not rows:
-            break
-        for row in rows:
-            marks.counts[msgspec.json.decode(row[1])["i"]] += 1
-        handled += len(rows)
-    _raw_acknowledge(connection, rows)
-    seconds = time.perf_counter() - start
-    marks.check(n if not rows else handled)
-    return handled, seconds
-
-
-def _raw_round(connection: Any, done: list[Any], batch: int, *, together: bool) -> list[Any]:
-    """Acknowledge what is done and claim the next."""
-    if not together:
-        _raw_acknowledge(connection, done)
-        done = []
-    now = time.time()
-    with _transaction(connection):
-        if done:
-            connection.executemany(_ACK, [(row[0], row[2]) for row in done])
-        return list(connection.execute(_CLAIM, (now + 30, now, batch)))
-
-
-def _raw_acknowledge(connection: Any, rows: list[Any]) -> None:
-    if rows:
-        with _transaction(connection):
-            connection.executemany(_ACK, [(row[0], row[2]) for row in rows])
-
-
-class _transaction:  # noqa: N801 - reads as a statement
-    """`BEGIN IMMEDIATE … COMMIT`; a savepoint, which apsw's own `with` makes, would start out as a reader."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.execute("COMMIT")
 
 
 # ---------------------------------------------------------------------- the peers
@@ -145,7 +53,7 @@ def huey(folder: Path, n: int, cut: float | None, *, threads: int = 1) -> dict[s
     got = each(app.execute, iter(app.dequeue, None), cut)
     marks.check(got[0])
     level = app.storage.conn.execute("PRAGMA synchronous").fetchone()[0]
-    return _answer(put, got, level)
+    return answer(put, got, level)
 
 
 def _from_threads(action: Callable[[Any], object], n: int, threads: int, cut: float | None) -> Phase:
@@ -173,7 +81,7 @@ def litequeue(folder: Path, n: int, cut: float | None, *, full: bool = True, bat
 
     got = each(take, range(put[0]), cut)
     marks.check(got[0])
-    return _answer(put, got, queue.conn.execute("PRAGMA synchronous").fetchone()[0])
+    return answer(put, got, queue.conn.execute("PRAGMA synchronous").fetchone()[0])
 
 
 def _lite_put(queue: Any, n: int, batch: int, cut: float | None) -> Phase:
@@ -207,7 +115,7 @@ def persist_queue(folder: Path, n: int, cut: float | None) -> dict[str, Any]:
     got = each(take, range(put[0]), cut)
     marks.check(got[0])
     putter: Any = queue._putter  # noqa: SLF001 - only to look
-    return _answer(put, got, putter.execute("PRAGMA synchronous").fetchone()[0])
+    return answer(put, got, putter.execute("PRAGMA synchronous").fetchone()[0])
 
 
 def honker(folder: Path, n: int, cut: float | None, batch: int) -> dict[str, Any]:
@@ -231,7 +139,7 @@ def honker(folder: Path, n: int, cut: float | None, batch: int) -> dict[str, Any
     with database.transaction() as transaction:
         level = next(iter(transaction.query("PRAGMA synchronous")[0].values()))
         version = next(iter(transaction.query("SELECT sqlite_version()")[0].values()))
-    return _answer(put, (handled, seconds), int(level), version)
+    return answer(put, (handled, seconds), int(level), version)
 
 
 def _honker_put(database: Any, queue: Any, n: int, batch: int, cut: float | None) -> Phase:

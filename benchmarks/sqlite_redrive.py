@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from benchmarks import sqlite_raw
 from benchmarks.fresh import measure, new_folder
 from benchmarks.letters import KIND, Marks, check_lines, in_batches, payloads, resident
 from benchmarks.sqlite_peers import SYNC
@@ -82,6 +83,13 @@ def drain_new_file(n: int, engine: EngineName = "async", *, samples: bool = Fals
     with new_folder() as folder:
         measure(fill, folder, n=n)
         return measure(drain, folder, n=n, engine=engine, samples=samples)
+
+
+def drain_by_hand(n: int, batch: int) -> dict[str, Any]:
+    """Fill a file as for our own drain, and drain it by a loop on the driver."""
+    with new_folder() as folder:
+        measure(fill, folder, n=n)
+        return measure(sqlite_raw.same_writes, folder, n=n, batch=batch)
 
 
 def fill(folder: Path, n: int) -> dict[str, Any]:
