@@ -7,6 +7,7 @@ whenever it is run, so that a failure is replayed by one line.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers import postgres
-from tests.torture import kills, plug, powercut, zombies
+from tests.torture import crowd, held, kills, plug, powercut, zombies
 from tests.torture.nursery import Nursery
 
 if TYPE_CHECKING:
@@ -61,6 +62,31 @@ def _pg_server(seed: int, cycles: int, folder: Path) -> Leg:
     """Every fourth leg the server dies while letters of dead workers are rescued."""
     with postgres.running(18) as server:
         return _leg(plug.at_random(folder, server, cycles, seed, rescue=seed % 4 == 0))
+
+
+def _pg_crowd(_seed: int, cycles: int, folder: Path) -> Leg:
+    """Eight processes; a cycle is a letter."""
+    with postgres.running(18) as server:
+        verdict = crowd.drain(folder, server.url, processes=8, letters=cycles)
+    return Leg(cycles, _counts([verdict]), verdict.problems)
+
+
+def _pg_lanes(_seed: int, cycles: int, folder: Path) -> Leg:
+    """Eight processes, fifty letters a key; a cycle is a letter."""
+    with postgres.running(18) as server:
+        verdict = crowd.drain(folder, server.url, processes=8, letters=cycles, keys=max(1, cycles // 50))
+    return Leg(cycles, _counts([verdict]), verdict.problems)
+
+
+def _pg_held(_seed: int, cycles: int, _folder: Path) -> Leg:
+    """A transaction held open at 500 letters a second; a cycle is a second."""
+    with postgres.running(18) as server:
+        found = asyncio.run(held.latency(server.url, seconds=cycles, rate=500))
+        beside = asyncio.run(held.latency(server.url, seconds=min(cycles, 20), rate=500, held=False))
+    bound = 3 * found.first_p50 + 10
+    problems = [f"claims became slow: {found}"] if found.last_p50 > bound else []
+    worst = {f"held_{name}_ms": value for name, value in found._asdict().items() if name != "letters"}
+    return Leg(cycles, {"delivered": found.letters}, problems, worst | {"free_last_p50_ms": beside.last_p50})
 
 
 def _leg(outcome: kills.Outcome) -> Leg:
@@ -127,6 +153,9 @@ FORMS = {
     "powercuts": Form(_powercuts, 10_000, 1_000_000),
     "pg-workers": Form(_pg_workers, 100, 1_000),
     "pg-server": Form(_pg_server, 25, 1_000),
+    "pg-crowd": Form(_pg_crowd, 100_000, 100_000),
+    "pg-lanes": Form(_pg_lanes, 50_000, 50_000),
+    "pg-held": Form(_pg_held, 60, 60),
 }
 
 

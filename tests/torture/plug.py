@@ -1,5 +1,5 @@
 """
-kill -9 of the PostgreSQL server while workers work and others put letters.
+kill -9 of the PostgreSQL server while workers work and others put letters, and connections that it ends.
 
 Owns when its plug is pulled, and that it is started again on the same files. Workers are
 left alone: they must find back by themselves.
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tests.servers.postgres import Postgres
 
 WORKERS = 3
+_THROW_OUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+)
 
 
 def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue: bool = False) -> Outcome:
@@ -58,6 +62,32 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue:
             problems += _stop(nursery, pids)
             come_to_rest(nursery, folder, url=server.url)
     verdict = judge(History(folder / "history"), server.url, floor=cycles)
+    verdict.problems += problems + sampler.problems[:5]
+    return Outcome(
+        verdict=verdict,
+        cycles=cycles,
+        samples=sampler.samples,
+        worst_overdue_ms=sampler.worst,
+        seconds=time.monotonic() - began,
+    )
+
+
+def throw_out(folder: Path, server: Postgres, *, seconds: float, seed: int, every: float = 0.2) -> Outcome:
+    """End all connections but our own *every* so many seconds, for so many *seconds*; let it come to rest, judge."""
+    began, rng = time.monotonic(), random.Random(seed)
+    common = {"folder": str(folder), "url": server.url, "lease": LEASE, "sweep": SWEEP}
+    cycles = 0
+    with Nursery() as nursery, Sampler(server.url) as sampler:
+        pids = [nursery.start(WORK, **common, produce=1_000_000, seed=rng.randrange(1 << 30)) for _ in range(WORKERS)]
+        _wait_for_workers(server.url, WORKERS)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            server.psql(_THROW_OUT)
+            cycles += 1
+            time.sleep(every)
+        problems = _stop(nursery, pids)
+        come_to_rest(nursery, folder, url=server.url)
+    verdict = judge(History(folder / "history"), server.url, floor=cycles // 5)
     verdict.problems += problems + sampler.problems[:5]
     return Outcome(
         verdict=verdict,

@@ -35,6 +35,13 @@ def test_kill_9_of_the_server_loses_nothing(tmp_path: Path, pg: Postgres, cycles
     assert outcome.samples > cycles
 
 
+def test_a_server_that_throws_everybody_out_five_times_a_second_loses_nothing(tmp_path: Path, pg: Postgres):
+    outcome = plug.throw_out(tmp_path, pg, seconds=10, seed=SEED)
+    print(outcome)
+    assert outcome.verdict.ok, outcome.verdict.problems
+    assert outcome.cycles > 20
+
+
 def test_a_death_at_any_named_point_loses_nothing_on_postgresql(tmp_path: Path, pg: Postgres):
     points = kills.named_points(pg.url)
     assert len(points) > 15
