@@ -221,7 +221,7 @@ class Store(Protocol):
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:
-        """Settle and claim in one transaction."""
+        """Settle and claim in one round trip; never settle without saying so, never claim and forget."""
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record the worker's sign of life, renew *claims*, and return those no longer held."""

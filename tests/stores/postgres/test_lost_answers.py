@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from tests.stores.postgres.proxy import Proxy
 from tests.stores.samples import (
@@ -29,6 +31,7 @@ from redrive.core.plan import Plan
 from redrive.errors import StoreUnavailable
 from redrive.stores.contract import Want, books
 from redrive.stores.postgres import PostgresStore, server
+from redrive.stores.postgres import store as face
 
 
 @pytest.fixture
@@ -91,6 +94,26 @@ async def test_an_exchange_goes_on_where_it_was(wire, store, boundary):
         claims = exchanged.claims
         run += names(claims)
     assert run == [*"abcdef"]
+    assert books(await store.tallies())["delivered"] == 6
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("patience", [5.0, 0.0])
+async def test_an_exchange_on_two_connections_goes_on_where_it_was(wire, store, monkeypatch, boundary, patience):
+    monkeypatch.setattr(face, "_MANY", 1)
+    monkeypatch.setattr(server, "PATIENCE", patience)
+    await put(store, *"abcdef")
+    claims = await claim(wire, 2)
+    wire.proxy.lose_answer(boundary)
+    run = names(claims)
+    for _ in range(8):  # one of them may be lost, and one may find nothing
+        settled = [(each, DELIVERED) for each in claims]
+        with contextlib.suppress(StoreUnavailable):
+            exchanged = await wire.exchange(settled, [TWO], lease=LEASE, worker=WORKER)
+            assert all(exchanged.accepted)
+            claims = exchanged.claims
+            run += names(claims)
+    assert sorted(run) == [*"abcdef"]
     assert books(await store.tallies())["delivered"] == 6
 
 

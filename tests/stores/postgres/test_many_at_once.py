@@ -13,6 +13,7 @@ from tests.stores.samples import DELIVERED, KIND, LEASE, QUEUE, claim, draft, le
 from redrive.core.letter import Priority
 from redrive.stores.contract import QueueSpec, Want, books
 from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres import store as face
 
 
 @pytest.fixture
@@ -49,6 +50,16 @@ async def test_every_letter_runs_once(store, stores):
     await asyncio.gather(*(work(each, QUEUE, 17, run, defaultdict(bool)) for each in stores))
     assert sorted(run, key=int) == [str(n) for n in range(600)]
     assert books(await store.tallies())["delivered"] == 600
+
+
+async def test_what_is_settled_on_one_connection_makes_room_for_claims_on_the_other(store, monkeypatch):
+    monkeypatch.setattr(face, "_MANY", 1)
+    await store.declare([QueueSpec(name=QUEUE, max_in_flight=2)])
+    await put(store, *"abcd")
+    settled = [(each, DELIVERED) for each in await claim(store, 2)]
+    exchanged = await store.exchange(settled, [Want(QUEUE, (KIND,), 2)], lease=LEASE, worker="worker-1")
+    assert exchanged.accepted == (True, True)
+    assert names(exchanged.claims) == ["c", "d"]
 
 
 async def test_of_a_key_one_letter_runs_at_a_time_and_in_order(store, stores):

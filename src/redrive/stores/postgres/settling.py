@@ -108,7 +108,7 @@ def asked_of(settlements: Sequence[Settlement]) -> Asked:
     held = sorted([(claim.ref, claim.letter.token) for claim, move in settlements if move.to is Status.DELIVERED])
     if len(held) == len(settlements) and len(dict(held)) == len(held):  # what nearly always happens
         refs, tokens = map(list, zip(*held, strict=True))
-        return Asked(refs, tokens, None, _keyed(settlements), _ALL)
+        return Asked(refs, tokens, None, is_keyed(settlements), _ALL)
     return _asked_with_care(settlements)
 
 
@@ -124,12 +124,13 @@ def _asked_with_care(settlements: Sequence[Settlement]) -> Asked:
         [claim.ref for claim in delivered],
         [claim.letter.token for claim in delivered],
         msgspec.json.encode(moves).decode() if moves else None,
-        _keyed(settlements),
+        is_keyed(settlements),
         first,
     )
 
 
-def _keyed(settlements: Sequence[Settlement]) -> bool:
+def is_keyed(settlements: Sequence[Settlement]) -> bool:
+    """Whether some may stand in a lane."""
     return any(claim.letter.key is not None for claim, _ in settlements)
 
 

@@ -8,6 +8,7 @@ named after it (putting, claiming, settling, acting, sharing, finding) and in `m
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -15,6 +16,7 @@ import msgspec
 
 from redrive.core.letter import Letter
 from redrive.core.plan import Plan, Step
+from redrive.errors import StoreError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
@@ -23,7 +25,7 @@ from redrive.stores.postgres.calls import Calls
 from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
-from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of
+from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
 from redrive.stores.postgres.texts import UnknownName, name
 from redrive.stores.postgres.turn import Turn, new_call
 
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
+
+_MANY = 100  # settlements that are worth a connection of their own
 
 
 class PostgresStore:
@@ -165,19 +169,60 @@ class PostgresStore:
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:
-        """Settle and claim in one transaction."""
+        """Settle and claim in one round trip: in one transaction, or in two at once when there is much to do."""
         hit("exchange.before")
         unanswered = self._unanswered.pop(worker, [])
-        call, again = (unanswered[0], True) if unanswered else (new_call(), False)
-        if unanswered[1:]:
-            self._unanswered[worker] = unanswered[1:]
-        try:
-            exchanged = await self._exchange(call, settlements, wants, lease, worker, again=again)
-        except BaseException:  # it may have been done: the next one asks for what it claimed
-            self._unanswered.setdefault(worker, []).append(call)
-            raise
+        if len(settlements) >= _MANY and wants and not unanswered and not is_keyed(settlements):
+            exchanged = await self._apart(settlements, wants, lease, worker)
+        else:
+            call, again = (unanswered[0], True) if unanswered else (new_call(), False)
+            self._remember(worker, unanswered[1:])
+            exchanged = await self._together(call, settlements, wants, lease, worker, again=again)
         hit("exchange.after")
         return exchanged
+
+    def _remember(self, worker: str, calls: list[int]) -> None:
+        """Note calls that may have been done: the next ones ask what became of them, and for what they claimed."""
+        kept = self._unanswered.get(worker, [])
+        if fresh := [call for call in calls if call not in kept]:
+            self._unanswered[worker] = kept + fresh
+
+    async def _together(self, call: int, *arguments: Any, again: bool) -> Exchanged:
+        try:
+            return await self._exchange(call, *arguments, again=again)
+        except BaseException:
+            self._remember(arguments[-1], [call])
+            raise
+
+    async def _apart(
+        self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], lease: float, worker: str
+    ) -> Exchanged:
+        """Settle on one connection while another claims: the server uses two of its cores."""
+        calls = [new_call(), new_call()]
+        claiming = asyncio.ensure_future(self._exchange(calls[1], (), wants, lease, worker, again=False))
+        try:
+            settled = await self._exchange(calls[0], settlements, (), 0.0, worker, again=False)
+            claims = await self._claimed(claiming, calls[1], wants, lease, worker)
+        except BaseException:  # the next exchange tells what was settled, and brings what was claimed
+            claiming.cancel()
+            await asyncio.gather(claiming, return_exceptions=True)
+            self._remember(worker, calls)
+            self._unheard.note(settlements, calls[0])
+            raise
+        return Exchanged(settled.accepted, claims)
+
+    async def _claimed(
+        self, claiming: Awaitable[Exchanged], call: int, wants: Sequence[Want], lease: float, worker: str
+    ) -> list[Claim]:
+        """Return what was claimed beside; once more if it was nothing, because by now there may be room for it."""
+        try:
+            if claims := (await claiming).claims:
+                return claims
+            call = new_call()
+            return (await self._exchange(call, (), wants, lease, worker, again=False)).claims
+        except StoreError:  # what was settled was settled; the next exchange tells whether the server is away
+            self._remember(worker, [call])
+            return []
 
     async def _exchange(
         self,
@@ -211,7 +256,8 @@ class PostgresStore:
         claims = await self._claims(found[len(refused) :], worker)
         if self._unheard:
             refused = await self._refused(settlements, refused)
-        self._taker.took(asking, claims)
+        if wants:
+            self._taker.took(asking, claims)
         return Exchanged(asked.accepted(settlements, refused), claims)
 
     async def _refused(self, settlements: Sequence[tuple[Claim, Move]], refused: list[int]) -> list[int]:
