@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from functools import lru_cache
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,10 @@ def _members(error: BaseException) -> list[BaseException]:
 
 
 def _message(error: BaseException) -> str:
-    said, members = text_of(error), leaves(error)
+    said = text_of(error)
+    if peek(error, "__cause__") is None and not issubclass(type(error), BaseExceptionGroup):
+        return said
+    members = leaves(error)
     lines = [f"- {_line(member)}" for member in members[:_SHOWN]]
     lines += [f"- and {len(members) - _SHOWN} more"] if len(members) > _SHOWN else []
     lines += [f"caused by {_line(cause)}" for cause in islice(causes(error), _SHOWN)]
@@ -125,10 +129,23 @@ def _line(error: BaseException) -> str:
 
 def frames_of(error: BaseException) -> tuple[str, ...]:
     """Return "module:function" of the frames in the user's code, or of all if there are none, outermost first."""
-    frames = [frame for frame in _walk(error) if not _is_ours(_module(frame))]
-    in_app = [frame for frame in frames if not _is_library(frame)]
-    shown = (in_app or frames)[-FRAMES_LIMIT:]
-    return tuple(clean(f"{_module(frame)}:{frame.f_code.co_qualname}", NAME_LIMIT) for frame in shown)
+    places = [_place(_module(frame), frame.f_code.co_qualname, frame.f_code.co_filename) for frame in _walk(error)]
+    theirs = [place for place in places if not place.is_ours]
+    in_app = [place for place in theirs if not place.is_library]
+    return tuple(place.name for place in (in_app or theirs)[-FRAMES_LIMIT:])
+
+
+class _Place(NamedTuple):
+    name: str
+    is_ours: bool
+    is_library: bool
+
+
+@lru_cache(maxsize=2048)  # the same few lines fail a thousand times
+def _place(module: str, function: str, path: str) -> _Place:
+    installed = "site-packages" in path or "dist-packages" in path
+    is_library = installed or module.partition(".")[0] in sys.stdlib_module_names
+    return _Place(clean(f"{module}:{function}", NAME_LIMIT), _is_ours(module), is_library)
 
 
 def _walk(error: BaseException) -> deque[FrameType]:
@@ -146,12 +163,6 @@ def _walk(error: BaseException) -> deque[FrameType]:
 def _module(frame: FrameType) -> str:
     name = dict.get(frame.f_globals, "__name__")
     return name[:NAME_LIMIT] if type(name) is str else "?"
-
-
-def _is_library(frame: FrameType) -> bool:
-    path = frame.f_code.co_filename
-    installed = "site-packages" in path or "dist-packages" in path
-    return installed or _module(frame).partition(".")[0] in sys.stdlib_module_names
 
 
 def _is_ours(module: str) -> bool:

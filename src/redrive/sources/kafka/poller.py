@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 
 _log = logging.getLogger("redrive.kafka")
-_SUCCESS, _FAILURE, _RELEASED = CompletionStatus.SUCCESS, CompletionStatus.FAILURE, CompletionStatus.RELEASED
+_SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
 _IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
 _GLANCE = 1.0  # seconds between two looks at how we are
 _FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
@@ -187,10 +187,10 @@ class BrokerPoller:
             if assignment.closed:
                 self.counts.late += 1
                 continue
-            if event.attempt > 1 and event.status is not _RELEASED:
-                self.counts.again[event.attempt] += 1
             if event.status is _SUCCESS:
                 self.counts.processed += 1
+                if event.attempt > 1:
+                    self.counts.again[event.attempt] += 1
                 self._gate.succeeded()
                 self._finish(record)
             elif event.status is _FAILURE:
@@ -208,6 +208,8 @@ class BrokerPoller:
             self._hold(event)
             return
         self.counts.failed += 1
+        if event.attempt > 1:
+            self.counts.again[event.attempt] += 1
         if self._bury_in is not None and self._kafka.dlq_enabled:
             self._bury_in(event)
         else:
