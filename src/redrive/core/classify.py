@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from redrive.core import known
-from redrive.core.describe import MESSAGE_LIMIT, NAME_LIMIT, causes, clean, describe, leaves, peek, text_of, type_name
+from redrive.core.describe import (
+    MESSAGE_LIMIT,
+    NAME_LIMIT,
+    causes,
+    clean,
+    describe,
+    leaves,
+    peek,
+    say,
+    text_of,
+    type_name,
+)
 from redrive.core.fingerprint import Fingerprint, fingerprint
 from redrive.core.known import Meaning
 from redrive.core.letter import Category, Failure
@@ -46,7 +57,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     terminal_categories: frozenset[Category] = frozenset()
     undecodable_is_terminal: bool = True
     reads_texts: bool = False  # text decides for exceptions, too, and a plain ValueError is a validation failure
-    is_grouped: bool = True  # its failures are fingerprinted; where nobody groups them, every retry would pay for it
+    is_grouped: bool = True  # frames and fingerprint are kept; where nobody groups, every retry would pay for them
 
 
 HANDLER = Rules(name="handler", terminal_meanings=frozenset({Meaning.INTEGRITY}))
@@ -67,7 +78,7 @@ class Verdict(NamedTuple):
 
 def classify(error: BaseException, policy: RetryPolicy, rules: Rules = HANDLER) -> Failure:
     """Return *error* as a Failure: described, judged, fingerprinted; never raises, whatever *error* is."""
-    error_type, message, frames = describe(error)
+    error_type, message, frames = describe(error) if rules.is_grouped else (*say(error), ())
     return _failure(error_type, message, frames, _judge(error, policy, rules), rules)
 
 

@@ -34,7 +34,12 @@ _REPLACEMENTS = {point: "\N{REPLACEMENT CHARACTER}" for point in _UNFIT if point
 
 def describe(error: BaseException) -> tuple[str, str, tuple[str, ...]]:
     """Return the type, the message and the frames of *error*, all fit to be stored; never raises."""
-    return type_name(type(error)), clean(_message(error), MESSAGE_LIMIT), frames_of(error)
+    return *say(error), frames_of(error)
+
+
+def say(error: BaseException) -> tuple[str, str]:
+    """Return the type and the message alone: frames cost as much again."""
+    return type_name(type(error)), clean(_message(error), MESSAGE_LIMIT)
 
 
 def clean(text: str, limit: int) -> str:

@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, get_args
 
 from redrive.engine.clock import SystemClock
+from redrive.engine.switching import quick_switching
 from redrive.errors import SettingsError
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.engines import engine_for
@@ -96,7 +97,8 @@ class ParallelConsumer:
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
         control.start()
         try:
-            await asyncio.wait([ended])
+            with quick_switching():
+                await asyncio.wait([ended])
         finally:
             self.stop()
             await _settled(ended)

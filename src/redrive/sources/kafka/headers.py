@@ -28,6 +28,10 @@ REASON_LIMIT = 1024  # bytes
 HISTORY_KEPT = 10
 _MARK = f"{NAMESPACE}schema"
 _SCHEMA = b"1"
+_ID, _GROUP = f"{NAMESPACE}id", f"{NAMESPACE}group"
+_DISPOSITION, _EXCEPTION = f"{NAMESPACE}disposition", f"{NAMESPACE}exception"
+_FIRST_FAILED_AT, _FAILED_AT = f"{NAMESPACE}first-failed-at", f"{NAMESPACE}failed-at"
+_TIMESTAMP, _TIMESTAMP_TYPE = f"{NAMESPACE}timestamp", f"{NAMESPACE}timestamp-type"
 _KEPT = (f"{NAMESPACE}replays",)  # survives from one dead letter to the next
 _REMEMBERED = {  # what a line of history says, and the header it says it from
     "topic": "source-topic",
@@ -51,14 +55,14 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
         "partition": record.partition,
         "offset": record.offset,
         "epoch": record.epoch,
-        f"{NAMESPACE}id": identity(record, group),
-        f"{NAMESPACE}disposition": event.disposition,
-        f"{NAMESPACE}exception": "" if failure is None else failure.error_type,
-        f"{NAMESPACE}group": group,
-        f"{NAMESPACE}first-failed-at": first_failed_at,
-        f"{NAMESPACE}failed-at": failed_at,
-        f"{NAMESPACE}timestamp": record.timestamp,
-        f"{NAMESPACE}timestamp-type": TIMESTAMP_TYPES.get(record.timestamp_type, "none"),
+        _ID: identity(record, group),
+        _DISPOSITION: event.disposition,
+        _EXCEPTION: "" if failure is None else failure.error_type,
+        _GROUP: group,
+        _FIRST_FAILED_AT: first_failed_at,
+        _FAILED_AT: failed_at,
+        _TIMESTAMP: record.timestamp,
+        _TIMESTAMP_TYPE: TIMESTAMP_TYPES.get(record.timestamp_type, "none"),
         **{name: before[name].decode("utf-8", "replace") for name in _KEPT if name in before},
         **_history(before),
         _MARK: _SCHEMA.decode(),
