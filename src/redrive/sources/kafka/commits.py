@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from redrive.failpoints import hit
 from redrive.sources.kafka.bits import NARROW, WIDE
+from redrive.sources.kafka.boots import note_of
 from redrive.sources.kafka.offset_map import LIMIT, write_map
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Commits:
 
     def now(self, consumer: Consumer, partitions: Collection[Partition]) -> None:
         """Commit what has moved and wait for the answer."""
+        for partition, _ in self._under_way.values():  # its answer may come, but nobody will look for it
+            partition.dirty = True
         self._under_way = {}
         offsets = self._offsets(partitions)
         if not offsets:
@@ -99,9 +102,9 @@ class Commits:
         watermark = partition.tracker.watermark
         if watermark is None:
             return None
-        done = partition.tracker.done_beyond()
+        done, note = partition.tracker.done_beyond(), note_of(partition, watermark)
         partition.gaps = len(done)
-        return watermark, write_map(watermark, done, limit=self._limit, alphabet=self._alphabet)
+        return watermark, note + write_map(watermark, done, limit=self._limit - len(note), alphabet=self._alphabet)
 
     def _refused(self, error: KafkaError | None) -> None:
         self.failures += 1

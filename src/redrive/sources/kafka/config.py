@@ -126,6 +126,7 @@ class KafkaConfig:
     queue_max_messages: int = 20_000  # records in memory that are neither handled nor dead-lettered
     message_cache_max_bytes: int = 64 * _MIB  # … and their bytes
     commit_interval_ms: int = 1000
+    crash_loop_limit: int = 3  # starts without progress or a clean end, before records run one at a time; 0: never
     stall_after_ms: int = 60_000  # a partition whose watermark stands still for longer is reported
     dlq_enabled: bool = True
     dlq_topic_suffix: str = ".dlq"
@@ -186,7 +187,8 @@ _LEAST: dict[str, int] = {  # every whole number's lower bound
     "max_in_flight": 1, "max_retries": 1, "retry_backoff_ms": 0, "max_retry_backoff_ms": 0, "retry_jitter_ms": 0,
     "max_retry_time_ms": 1, "task_timeout_ms": 1, "batch_size": 1, "worker_pool_size": 1, "process_count": 1,
     "max_revoke_grace_ms": 0, "shutdown_drain_timeout_ms": 0, "session_timeout_ms": 1, "poll_batch_size": 1,
-    "queue_max_messages": 1, "message_cache_max_bytes": 1, "commit_interval_ms": 0, "stall_after_ms": 1,
+    "queue_max_messages": 1, "message_cache_max_bytes": 1, "commit_interval_ms": 0,
+    "crash_loop_limit": 0, "stall_after_ms": 1,
     "dlq_retention_ms": -1,
     "transaction_timeout_ms": 1000, "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
 }  # fmt: skip

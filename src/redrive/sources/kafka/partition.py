@@ -21,7 +21,8 @@ class Partition:
     """One assignment of a partition, as the control thread sees it."""
 
     __slots__ = (
-        "assignment", "bytes", "committed", "dirty", "dropped", "gaps", "halted", "over_since", "paused", "still_since",
+        "alone", "assignment", "boot_at", "boots", "bytes", "committed", "convicts", "dirty", "dropped", "gaps",
+        "halted", "noted", "over_since", "paused", "still_since",
         "tracker", "watermark",
     )  # fmt: skip
 
@@ -38,6 +39,11 @@ class Partition:
         self.halted: str = ""  # why nothing is committed past some dead letter
         self.watermark: int | None = None
         self.still_since = now  # when the watermark last moved, or had no need to
+        self.boots = 0  # starts without a clean end, this one included
+        self.boot_at: int | None = None  # the watermark at this start
+        self.noted = False  # whether this start is part of what is committed
+        self.alone = False  # whether its records run one at a time
+        self.convicts = False  # whether its first record has killed the consumer too often
         assignment.state = self
 
     @property

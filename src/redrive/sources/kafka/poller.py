@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from redrive.errors import SourceError
 from redrive.failpoints import hit
-from redrive.sources.kafka.client import consumer_settings, is_cooperative
+from redrive.sources.kafka.boots import read_note
+from redrive.sources.kafka.client import bytes_of, consumer_settings, headers_of, is_cooperative
 from redrive.sources.kafka.commits import Commits
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate
@@ -29,13 +30,14 @@ from redrive.sources.kafka.messages import bytes_of, headers_of
 from redrive.sources.kafka.parking import Parking
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
+from redrive.sources.kafka.quarantine import Quarantine
 from redrive.sources.kafka.record import Assignment, Record
 from redrive.sources.kafka.restoring import committed, done_beyond
-from redrive.sources.kafka.topics import DeadLetterTopics
+from redrive.sources.kafka.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.transactions import Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
@@ -103,6 +105,7 @@ class BrokerPoller:
         self._publisher = self._transactions or (self._make(DeadLetterPublisher) if kafka.dlq_enabled else None)
         self._parking = self._make_parking()
         self._bury_in = self._parking.bury if self._parking is not None else getattr(self._publisher, "publish", None)
+        self._quarantine = self._make_quarantine()
         self._commits = self._transactions or Commits(kafka.commit_interval_ms / 1000)
         self._finish = self._transactions.succeeded if self._transactions is not None else self._complete
         settings = consumer_settings(kafka, group)
@@ -126,6 +129,8 @@ class BrokerPoller:
         now = self._clock.monotonic()
         if self._held and (not self._gate.is_shut or now >= self._probe_at):
             self._try_held(now)
+        if self._quarantine is not None and (turn := self._quarantine.step()):
+            self._work.take(turn)
         self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes, shut=self._gate.is_shut)
         self._commits.step(self._consumer, self._partitions.values(), now, idle=not self._buffered)
         if now - self._looked >= _GLANCE:
@@ -152,12 +157,16 @@ class BrokerPoller:
         for record in self._held:
             record.assignment.state.dropped += record.assignment in leaving
         self._held = [record for record in self._held if record.assignment not in leaving]
+        if self._quarantine is not None:
+            self._quarantine.drop(leaving)
         for assignment in leaving:
             self._work.release(assignment)
         end = self._clock.monotonic() + seconds
         while any(each.unresolved > 0 for each in partitions) and self._clock.monotonic() < end:
             self.hear(wait=0.02)
         self.hear()
+        for partition in partitions:
+            partition.dirty, partition.noted = partition.dirty or partition.noted, False  # a clean end leaves no note
         self._commits.now(self._consumer, partitions)
         for partition in partitions:
             self._let_go(partition)
@@ -251,6 +260,8 @@ class BrokerPoller:
             messages = [first, *self._consumer.consume(self._kafka.poll_batch_size - 1, 0)]
         hit("kafka.after_poll")
         records = self._records(messages)
+        if self._quarantine is not None:
+            records = self._quarantine.admit(records)
         if records:
             self._work.take(records)
             hit("kafka.after_dispatch")
@@ -301,14 +312,17 @@ class BrokerPoller:
     # ------------------------------------------------------------------ rebalances
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._refuse_own_dead_letters(places)
+        refuse_loops(self._kafka, {place.topic for place in places} | {topic for topic, _ in self._partitions})
         now = self._clock.monotonic()
         starts = []
         exact = self._transactions is not None
         for place in committed(self._consumer, places, self._clock, exact=exact):
             restored = done_beyond(self._consumer, place, exact=exact)
             assignment = Assignment(place.topic, place.partition, next(self._epochs))
-            self._partitions[place.topic, place.partition] = Partition(assignment, place.offset, restored, now)
+            partition = Partition(assignment, place.offset, restored, now)
+            self._partitions[place.topic, place.partition] = partition
+            if self._quarantine is not None:
+                self._quarantine.assigned(partition, read_note(place.metadata)[0])
             starts.append(TopicPartition(place.topic, place.partition, place.offset))
         self.assigned = len(self._partitions)
         if self._parking is not None and self._dead_letter_topics is not None:
@@ -341,6 +355,8 @@ class BrokerPoller:
         """Close the epoch: whatever its records come to from now on changes nothing."""
         owner = partition.assignment
         owner.closed = True
+        if self._quarantine is not None:
+            self._quarantine.drop({owner})
         self._buffered -= partition.tracker.open
         self._bytes -= partition.bytes
         if self._publisher is not None:
@@ -362,15 +378,6 @@ class BrokerPoller:
         if self._parking is not None:
             self._parking.assigned([fresh.assignment])
         return fresh
-
-    def _refuse_own_dead_letters(self, places: list[TopicPartition]) -> None:
-        topics = {place.topic for place in places} | {topic for topic, _ in self._partitions}
-        loops = {topic for topic in topics if self._kafka.dlq_enabled and self._kafka.dlq_topic(topic) in topics}
-        if loops:
-            raise SourceError(
-                f"this consumer would consume the dead letters that it writes ({', '.join(sorted(loops))}); "
-                "leave dead-letter topics out of its topics"
-            )
 
     # ------------------------------------------------------------------ how we are
 
@@ -421,6 +428,14 @@ class BrokerPoller:
             partition.halted = ""
             _log.warning("%s goes on: its dead letters are taken again", partition.name)
             self._look(self._clock.monotonic())
+
+    def _make_quarantine(self) -> Quarantine | None:
+        limit = 0 if self._kafka.exactly_once else self._kafka.crash_loop_limit
+        return Quarantine(limit, self._execution.max_in_flight, self._note, self._bury) if limit else None
+
+    def _note(self, partitions: Collection[Partition]) -> None:
+        """Commit the starts of *partitions* before anything of them runs."""
+        self._commits.now(self._consumer, partitions)
 
     def _make_parking(self) -> Parking | None:
         if not self._kafka.dlq_park_keys or self._publisher is None or self._dead_letter_topics is None:

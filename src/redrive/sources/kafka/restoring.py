@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from redrive.errors import SourceError
+from redrive.sources.kafka.boots import read_note
 from redrive.sources.kafka.offset_map import read_map
 
 if TYPE_CHECKING:
@@ -49,4 +50,4 @@ def done_beyond(consumer: Consumer, place: TopicPartition, *, exact: bool) -> Ra
         if exact:
             raise SourceError(f"the end of {place.topic!r} cannot be read: {error.args[0].str()}") from None
         return []
-    return read_map(place.offset, place.metadata, end=end)
+    return read_map(place.offset, read_note(place.metadata)[1], end=end)

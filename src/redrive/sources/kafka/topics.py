@@ -123,3 +123,13 @@ class DeadLetterTopics:
         except KafkaException:  # it need not be allowed to look
             return {}
         return {name: str(entry.value) for name, entry in found.items() if entry.value is not None}
+
+
+def refuse_loops(config: KafkaConfig, topics: set[str]) -> None:
+    """Raise SourceError if a consumer of *topics* would consume the dead letters that it writes."""
+    loops = {topic for topic in topics if config.dlq_enabled and config.dlq_topic(topic) in topics}
+    if loops:
+        raise SourceError(
+            f"this consumer would consume the dead letters that it writes ({', '.join(sorted(loops))}); "
+            "leave dead-letter topics out of its topics"
+        )

@@ -1,0 +1,144 @@
+"""
+A record that kills the whole consumer, found and put aside.
+
+Owns the bound on crash loops. Every start at a partition is noted beside its offset before its
+first records run. Where several starts came to no clean end and no progress, its records run one
+at a time, each noted as alone before it begins; the one that was alone several times when the
+consumer died is not run again: it is a dead letter of the disposition `crash_loop`. Used by the
+control thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redrive.core.letter import Category, Failure
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from redrive.sources.kafka.boots import Boots
+    from redrive.sources.kafka.partition import Partition
+    from redrive.sources.kafka.record import Assignment, Record
+
+_log = logging.getLogger("redrive.kafka")
+CRASH_LOOP = "crash_loop"
+_ALONE_TIMES = 3  # a record is convicted by so many crashes while nothing ran beside it
+
+
+class _Suspects:
+    """The records of one partition that run one at a time."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left  # how many are still to run alone
+        self.waiting: deque[Record] = deque()
+        self.running: Record | None = None
+
+
+class Quarantine:
+    """
+    Admits records, those of a partition in quarantine one at a time.
+
+    *limit* starts without progress begin it, for *window* records. *commit* makes a partition's
+    note durable; *bury* takes the dead letter of a record that is convicted.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        window: int,
+        commit: Callable[[Collection[Partition]], None],
+        bury: Callable[[CompletionEvent], None],
+    ) -> None:
+        self._limit, self._window, self._commit, self._bury = limit, window, commit, bury
+        self._unnoted: set[Partition] = set()
+        self._suspects: dict[Partition, _Suspects] = {}
+
+    def assigned(self, partition: Partition, note: Boots) -> None:
+        """Take in what an earlier owner noted of *partition*."""
+        partition.boots = note.starts + 1
+        self._unnoted.add(partition)
+        if note.starts >= self._limit:
+            self._suspects[partition] = _Suspects(self._window)
+            partition.alone = True
+            form = "%s was begun %d times without progress; its records run one at a time"
+            _log.error(form, partition.name, note.starts)
+        partition.convicts = note.alone and note.starts >= self._limit + _ALONE_TIMES
+
+    def admit(self, records: list[Record]) -> list[Record]:
+        """Note the start of their partitions, durably; return those of *records* that may run now."""
+        if self._unnoted and records:
+            self._note({record.assignment.state for record in records} & self._unnoted)
+        if not self._suspects:
+            return records
+        free = []
+        for record in records:
+            suspects = self._suspects.get(record.assignment.state)
+            if suspects is None:
+                free.append(record)
+            else:
+                suspects.waiting.append(record)
+        return [*free, *self.step()]
+
+    def step(self) -> list[Record]:
+        """Return the records whose turn it is to run alone."""
+        turn = []
+        for partition, suspects in list(self._suspects.items()):
+            record = self._next(partition, suspects)
+            if record is not None:
+                turn.append(record)
+            elif suspects.left <= 0:
+                turn += self._end(partition, suspects)
+        return turn
+
+    def drop(self, leaving: Collection[Assignment]) -> None:
+        """Forget what waits of partitions that go."""
+        for partition in [each for each in self._suspects if each.assignment in leaving]:
+            partition.dropped += len(self._suspects.pop(partition).waiting)
+        self._unnoted = {each for each in self._unnoted if each.assignment not in leaving}
+
+    def _note(self, fresh: set[Partition]) -> None:
+        for partition in fresh:
+            partition.noted, partition.dirty = True, True
+            partition.boot_at = partition.tracker.watermark
+        self._unnoted -= fresh
+        if fresh:
+            self._commit(fresh)
+
+    def _next(self, partition: Partition, suspects: _Suspects) -> Record | None:
+        slot = suspects.running.slot if suspects.running is not None else None
+        if (slot is not None and not slot.done) or not suspects.waiting or suspects.left <= 0:
+            return None
+        record = suspects.running = suspects.waiting.popleft()
+        suspects.left -= 1
+        if partition.convicts:
+            partition.convicts = False
+            self._bury(_convicted(record, partition.boots - 1))
+            return None
+        if partition.tracker.watermark != partition.boot_at:
+            partition.dirty = True
+            self._commit({partition})
+        return record
+
+    def _end(self, partition: Partition, suspects: _Suspects) -> list[Record]:
+        """Let a partition run freely again: whatever killed the consumer was not among so many records."""
+        del self._suspects[partition]
+        partition.alone = False
+        partition.dirty = True
+        _log.warning("%s is out of quarantine", partition.name)
+        return list(suspects.waiting)
+
+
+def _convicted(record: Record, times: int) -> CompletionEvent:
+    failure = Failure(
+        error_type="ConsumerCrashed",
+        message=f"the consumer died {times} times at this record, the last times with nothing running beside it",
+        category=Category.RESOURCE,
+        rule=f"alone in {_ALONE_TIMES} crashes",
+        terminal=True,
+        fingerprint=CRASH_LOOP,
+    )
+    return CompletionEvent(record, CompletionStatus.FAILURE, times, failure, CRASH_LOOP)
