@@ -115,7 +115,8 @@ class Collector:
             headers=tuple(message.headers() or ()),
         )
         home = topic.removesuffix(self._config.dlq_topic_suffix)
-        return draft_of(found, read_account(found.headers, home=home), new_id(), queue=self._queue)
+        account, folder = read_account(found.headers, home=home), self._config.dlq_spill_folder
+        return draft_of(found, account, new_id(), queue=self._queue, folder=folder)
 
     async def _stay(self, consumer: Consumer) -> None:
         """Wait for the store without leaving the group: polling goes on, reading does not."""

@@ -133,6 +133,8 @@ class KafkaConfig:
     dlq_create_topics: bool = True
     dlq_retention_ms: int = 30 * _DAY_MS  # of topics that are created here
     dlq_flush_timeout_ms: int = 5000  # how long one publish may take
+    dlq_spill_folder: str = ""  # where values go that are too large for the dead-letter topic
+    dlq_oversize: str = "halt"  # … or, without it: halt the partition, or pointer: cut them and name the source record
     dlq_flood_limit: int = 1000  # so many failures in a row, without a success, pause the consumer; 0: never
     dlq_flood_cooldown_ms: int = 5000  # how long it then waits before it tries one of them again
     dlq_park_keys: bool = False  # after a dead letter, later records of its key go behind it until it is released
@@ -238,6 +240,8 @@ def _kafka_problems(config: KafkaConfig) -> Iterator[str]:
         yield f"kafka.group_protocol is {config.group_protocol!r} and must be classic or consumer"
     if config.auto_offset_reset not in {"earliest", "latest", "error"}:
         yield f"kafka.auto_offset_reset is {config.auto_offset_reset!r} and must be earliest, latest or error"
+    if config.dlq_oversize not in {"halt", "pointer"}:
+        yield f"kafka.dlq_oversize is {config.dlq_oversize!r} and must be halt or pointer"
     if config.dlq_enabled and (why := _suffix_problem(config.dlq_topic_suffix)):
         yield f"kafka.dlq_topic_suffix: {why}"
     yield from _setting_problems(config)

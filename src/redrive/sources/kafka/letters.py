@@ -16,8 +16,10 @@ import msgspec
 
 from redrive.core.classify import KAFKA, classify_text
 from redrive.core.letter import BYTES, JSON, Draft
+from redrive.errors import Reject, SourceError
 from redrive.sources.kafka.dialects import OURS, Account
 from redrive.sources.kafka.headers import NAMESPACE, replayed
+from redrive.sources.kafka.oversize import REF, whole
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
@@ -51,9 +53,13 @@ class Message:
     headers: list[Header]
 
 
-def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIND) -> Draft:
-    """Return the failed letter that *found* becomes; the same record twice has the same idempotency key."""
-    value, headers = found.value or b"", _home_headers(found, account)
+def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIND, folder: str = "") -> Draft:
+    """
+    Return the failed letter that *found* becomes; the same record twice has the same idempotency key.
+
+    *folder* is where values are that were too large for their dead-letter topic.
+    """
+    (value, cut), headers = _value(found, folder), _home_headers(found, account)
     return Draft(
         id=letter_id,
         queue=queue,
@@ -64,7 +70,7 @@ def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIN
         idempotency_key=f"{found.topic_id}/{found.partition}/{found.offset}",
         origin=account.origin,
         headers=tuple((name, content or b"") for name, content in headers),
-        metadata=_metadata(found, account, headers),
+        metadata=_metadata(found, account, headers, cut),
         failure=classify_text(account.error_type or _UNKNOWN, _reason(account), rules=KAFKA),
     )
 
@@ -73,6 +79,9 @@ def message_of(letter: Letter) -> Message:
     """Return *letter* as a message; a value that was null stays null unless somebody edited it."""
     kept = letter.metadata.get(_PART)
     kept = kept if isinstance(kept, dict) else {}
+    if kept.get("cut") and letter.payload_version == 1:
+        raise Reject(f"the value of letter {letter.id!r} was too large for its dead-letter topic and is only in "
+                     f"{kept['cut']!r}; give it back with `redrive edit`, and replay")  # fmt: skip
     nulls = set(kept.get("null_headers") or ())
     headers: list[Header] = [(n, None if at in nulls else v) for at, (n, v) in enumerate(letter.headers)]
     return Message(
@@ -99,7 +108,7 @@ def _home_headers(found: Found, account: Account) -> list[Header]:
     return replayed(found.headers if account.dialect == OURS.name else account.own)
 
 
-def _metadata(found: Found, account: Account, headers: list[Header]) -> dict[str, Any]:
+def _metadata(found: Found, account: Account, headers: list[Header], cut: str) -> dict[str, Any]:
     kept: dict[str, Any] = {
         "dead_letter": f"{found.topic}/{found.partition}@{found.offset}",
         "dialect": account.dialect,
@@ -108,11 +117,21 @@ def _metadata(found: Found, account: Account, headers: list[Header]) -> dict[str
         "disposition": account.disposition,
         "timestamp": account.timestamp,
         "null": found.value is None,
+        "cut": cut,
         "null_headers": [at for at, (_, content) in enumerate(headers) if content is None],
     }
     if found.key is not None and _shown(found.key).encode() != found.key:
         kept["key"] = b64encode(found.key).decode()
     return {_PART: {name: value for name, value in kept.items() if value not in (None, "", [], False)}}
+
+
+def _value(found: Found, folder: str) -> tuple[bytes, str]:
+    """Return the value and, if only a part of it is to be had, where the whole is."""
+    try:
+        return whole(found.topic, found.value, found.headers, folder=folder) or b"", ""
+    except SourceError:
+        ref = next(value or b"" for name, value in found.headers if name == REF)
+        return found.value or b"", ref.decode("utf-8", "replace")
 
 
 def _key(letter: Letter, kept: dict[str, Any]) -> bytes | None:

@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from redrive.engine.clock import unix_ms
 from redrive.failpoints import hit
-from redrive.sources.kafka.headers import NAMESPACE, PLAIN, dead_letter_headers
+from redrive.sources.kafka.headers import dead_letter_headers
+from redrive.sources.kafka.oversize import KEPT, least, pointing, spilled, without_ours
 from redrive.sources.kafka.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -35,18 +36,19 @@ _log = logging.getLogger("redrive.kafka")
 _TELL_EVERY = 1.0  # seconds
 _FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-_LEAST = (*PLAIN, f"{NAMESPACE}id", f"{NAMESPACE}disposition", f"{NAMESPACE}schema")
+_HEADERS, _VALUE = 2, 3  # what is left out of a letter that is too large
 _ANY_PARTITION = -1
 
 
 class _DeadLetter:
-    __slots__ = ("halts", "headers", "record", "shortened", "topic", "tries")
+    __slots__ = ("halts", "headers", "left_out", "record", "topic", "tries", "value")
 
     def __init__(self, record: Record, topic: str, headers: list[Header]) -> None:
         self.record, self.topic, self.headers = record, topic, headers
         self.tries = 0
         self.halts = False
-        self.shortened = False
+        self.value = record.value
+        self.left_out = 0  # what had to be left out to make it fit: 0 nothing, 3 most of its value
 
 
 class DeadLetterPublisher:
@@ -138,7 +140,7 @@ class DeadLetterPublisher:
         try:
             self._producer.produce(
                 letter.topic,
-                value=record.value,
+                value=letter.value,
                 key=record.key,
                 partition=self._place(letter),
                 on_delivery=partial(self._heard, letter),
@@ -171,14 +173,38 @@ class DeadLetterPublisher:
         letter.tries += 1
         if error.fatal():
             self._reconnect()
-        if error.code() in _TOO_LARGE and not letter.shortened:
-            letter.shortened = True
-            letter.headers = [pair for pair in letter.headers if pair[0] in _LEAST]
+        if error.code() in _TOO_LARGE and self._shorten(letter):
             self._send(letter)
             return
         delay = self._policy.delay(letter.tries, self._clock.draw())
         self._tell(letter, error, delay)
         self._waiting.push(self._clock.monotonic() + delay, letter)
+
+    def _shorten(self, letter: _DeadLetter) -> bool:
+        """Leave out the next thing of a letter that is too large; False if nothing more may be left out."""
+        letter.left_out += 1
+        if letter.left_out == 1:
+            letter.headers = without_ours(letter.headers)
+            return True
+        letter.headers = least(letter.headers)
+        if letter.left_out == _HEADERS:
+            return True
+        return letter.left_out == _VALUE and self._cut(letter)
+
+    def _cut(self, letter: _DeadLetter) -> bool:
+        """Leave out most of the value, once it is safe elsewhere."""
+        record, folder = letter.record, self._config.dlq_spill_folder
+        if not folder and self._config.dlq_oversize != "pointer":
+            return False
+        try:
+            letter.headers += spilled(record, folder) if folder else pointing(record)
+        except OSError as error:
+            letter.left_out -= 1  # to be tried again: the folder may have room later
+            _log.error("the value of %r is too large for its topic and could not be kept in %s: %s",
+                       record, folder, error)  # fmt: skip
+            return False
+        letter.value = (record.value or b"")[:KEPT]
+        return True
 
     def _tell(self, letter: _DeadLetter, error: KafkaError, delay: float) -> None:
         if self._clock.monotonic() - self._told.get(letter.topic, -_TELL_EVERY) >= _TELL_EVERY:

@@ -20,6 +20,7 @@ from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.choice import Choice, DeadLetter, read_letter
 from redrive.sources.kafka.headers import replayed
+from redrive.sources.kafka.oversize import whole
 from redrive.sources.kafka.parking import let_run
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ class _Sender:
         own_name = {"transactional.id": name} if name else {}
         self._partitions: dict[str, int] = {}  # by topic
         self._in_transactions = bool(name)
+        self._folder = config.dlq_spill_folder
         settings = {"linger.ms": 5, **config.client_settings(), **config.producer_settings}
         self._producer = Producer({**settings, **ours, **own_name})
         if name:
@@ -222,9 +224,10 @@ class _Sender:
                 refused.append(error.str())
 
         headers: Any = replayed(letter.headers)
+        value = whole(letter.place, letter.value, letter.headers, folder=self._folder)
         try:
             self._producer.produce(
-                letter.home, value=letter.value, key=letter.key, headers=headers, on_delivery=heard,
+                letter.home, value=value, key=letter.key, headers=headers, on_delivery=heard,
                 partition=self._partition(letter),
             )  # fmt: skip
         except (BufferError, KafkaException) as error:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are its public names
+    AclOperation,
     AdminClient,
     ConfigResource,
     NewTopic,
@@ -115,6 +116,21 @@ class DeadLetterTopics:
                 f"the dead-letter topic {name!r} is compacted and would keep one dead letter per key; "
                 "set its cleanup.policy to delete"
             )
+        if not self._may_write(name):
+            raise SourceError(
+                f"this client may not write to the dead-letter topic {name!r}; allow it to, or set dlq_enabled=False"
+            )
+
+    def _may_write(self, name: str) -> bool:
+        """Ask now, not at the first dead letter; a broker that does not say is taken to allow it."""
+        try:
+            asked = self._admin.describe_topics(
+                TopicCollection([name]), include_authorized_operations=True, request_timeout=_LIMIT
+            )
+            allowed = asked[name].result(_LIMIT).authorized_operations
+        except KafkaException:  # it need not be allowed to look
+            return True
+        return not allowed or AclOperation.WRITE in allowed
 
     def _configs(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
