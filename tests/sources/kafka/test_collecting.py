@@ -205,3 +205,18 @@ async def test_the_command_collects_and_sends_home(stage, tmp_path):
     await asyncio.to_thread(run, "replay", line["id"], "--reason", "fixed", "--yes")
     assert "1 sent home" in await asyncio.to_thread(collect_once)
     assert [message.value() for message in stage.read()] == [b'{"n": 1}']
+
+
+async def test_letters_of_the_outbox_are_relayed_with_their_key_and_delivered_on_the_brokers_word(stage):
+    stage.create()
+    app = Redrive("memory://")
+    sender = KafkaSender(stage.kafka(), topic=lambda letter: stage.topic)
+    app.relay("order.paid", sender)
+    async with app:
+        receipt = await app.enqueue("order.paid", {"n": 1}, key="k", headers=[("own", b"h")])
+        assert await app.run(until_idle=True, signals=False)
+        assert (await app.store.get(receipt.id)).status is Status.DELIVERED
+    sender.close()
+    [message] = stage.read()
+    assert (message.key(), message.value()) == (b"k", b'{"n":1}')
+    assert message.headers() == [("own", b"h"), ("x-redrive-letter", receipt.id.encode())]

@@ -37,7 +37,7 @@ from redrive.sources.kafka.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.transactions import Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
@@ -431,11 +431,8 @@ class BrokerPoller:
 
     def _make_quarantine(self) -> Quarantine | None:
         limit = 0 if self._kafka.exactly_once else self._kafka.crash_loop_limit
-        return Quarantine(limit, self._execution.max_in_flight, self._note, self._bury) if limit else None
-
-    def _note(self, partitions: Collection[Partition]) -> None:
-        """Commit the starts of *partitions* before anything of them runs."""
-        self._commits.now(self._consumer, partitions)
+        commit = lambda partitions: self._commits.now(self._consumer, partitions)  # noqa: E731 - it is made later
+        return Quarantine(limit, self._execution.max_in_flight, commit, self._bury) if limit else None
 
     def _make_parking(self) -> Parking | None:
         if not self._kafka.dlq_park_keys or self._publisher is None or self._dead_letter_topics is None:
@@ -445,12 +442,6 @@ class BrokerPoller:
     def _make(self, kind: Callable[..., _P]) -> _P:
         """Return what carries dead letters to the broker, connected with this poller."""
         return kind(
-            self._kafka,
-            self._group,
-            self._execution.policy,
-            self._dead_letter_topics,
-            self._clock,
-            delivered=self._complete,
-            halt=self._halt,
-            resume=self._resume,
-        )
+            self._kafka, self._group, self._execution.policy, self._dead_letter_topics, self._clock,
+            delivered=self._complete, halt=self._halt, resume=self._resume,
+        )  # fmt: skip
