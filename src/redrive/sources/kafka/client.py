@@ -7,13 +7,11 @@ and above all those that the consumer's promises rest on. Knows no client.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from redrive.sources.kafka.config import KafkaConfig
 
-_log = logging.getLogger("redrive.kafka")
 _PREFETCH_PART = 4  # of the bytes that may be held, a quarter may wait in the client
 _KIB = 1024
 
@@ -45,18 +43,3 @@ def consumer_settings(config: KafkaConfig, group: str) -> dict[str, Any]:
 def is_cooperative(settings: dict[str, Any]) -> bool:
     """Whether partitions come and go one by one; with the consumer protocol they always do."""
     return "cooperative" in str(settings.get("partition.assignment.strategy", "cooperative"))
-
-
-def headers_of(message: Any) -> Any:
-    """Return the headers; those whose names are no text cannot be had, and must not stop the consumer."""
-    try:
-        return message.headers() or ()
-    except (UnicodeDecodeError, SystemError):
-        _log.warning("the headers of %s[%s]@%s have names that are no text and are left out",
-                     message.topic(), message.partition(), message.offset())  # fmt: skip
-        return ()
-
-
-def bytes_of(headers: list[tuple[str, bytes | None]]) -> int:
-    """Return how much room *headers* take."""
-    return sum(len(name) + len(content or b"") for name, content in headers)

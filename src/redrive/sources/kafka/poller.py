@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.boots import read_note
-from redrive.sources.kafka.client import bytes_of, consumer_settings, headers_of, is_cooperative
+from redrive.sources.kafka.client import consumer_settings, is_cooperative
 from redrive.sources.kafka.commits import Commits
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate

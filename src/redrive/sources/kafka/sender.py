@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 from redrive.errors import Reject, SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.config import topic_problem
@@ -22,7 +23,6 @@ from redrive.sources.kafka.letters import home_of, message_of, partition_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redrive.core.letter import Letter
     from redrive.sources.kafka.config import KafkaConfig
 
 _POLL = 0.1  # seconds that the thread waits for a report
