@@ -21,10 +21,11 @@ from redrive.core.plan import Plan, Step
 from redrive.core.query import parse
 from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
 from redrive.failpoints import hit
+from redrive.stores.columns import encode
 from redrive.stores.postgres import finding
 from redrive.stores.postgres.compiling import compile_query
 from redrive.stores.postgres.putting import canonical
-from redrive.stores.postgres.rows import encode, letter_of
+from redrive.stores.postgres.rows import letter_of
 from redrive.stores.postgres.texts import escape, is_odd
 
 if TYPE_CHECKING:

@@ -7,26 +7,28 @@ snapshot; the pages of a long search are statements of their own.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.letter import Letter, Status
+import msgspec
+
 from redrive.core.query import Query, Term
 from redrive.errors import LetterNotFound
 from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.compiling import compile_query, few, needs_now
 from redrive.stores.postgres.putting import canonical
 from redrive.stores.postgres.texts import name, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
+    from redrive.core.letter import Letter
+    from redrive.stores.grouping import Counted, Heap
     from redrive.stores.postgres.compiling import Compiled
     from redrive.stores.postgres.turn import Turn
 
 _FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
-_TRAITS = ("queue", "kind", "status", "category", "error_type", "group")  # what tallies can answer alone
 _FEW = 10_000
 _PAGE, _LARGEST_PAGE = 200, 2_000  # rows read at once while the rest of a query is judged here
 
@@ -124,41 +126,10 @@ def _tally(row: Any) -> Tally:
     )  # fmt: skip
 
 
-Counted = tuple[str, str, str, int]  # fingerprint, kind, category, how many
-
-
 async def groups(turn: Turn, query: Query, limit: int) -> list[Group]:
     """Group the failed letters that match, biggest group first."""
-    if all(term.field in _TRAITS for term in query.terms):
-        counted = list(_by_tally(await tallies(turn), query))
-    else:
-        counted = await _by_scan(turn, query)
-    sums: defaultdict[str, int] = defaultdict(int)
-    kinds: defaultdict[str, set[str]] = defaultdict(set)
-    categories: defaultdict[str, set[str]] = defaultdict(set)
-    for fingerprint, kind, category, n in counted:
-        sums[fingerprint] += n
-        kinds[fingerprint].add(kind)
-        categories[fingerprint].add(category)
-    biggest = sorted(sums, key=lambda fingerprint: (-sums[fingerprint], fingerprint))[:limit]
-    return await _named(turn, [(each, sums[each], kinds[each], categories[each]) for each in biggest])
-
-
-def _by_tally(counts: list[Tally], query: Query) -> Iterator[Counted]:
-    """Answer from the counts: each row of them stands for letters that look alike to the query."""
-    for tally in counts:
-        alike = Letter(
-            "",
-            tally.queue,
-            tally.kind,
-            b"",
-            status=Status.FAILED,
-            category=tally.category,
-            error_type=tally.error_type,
-            fingerprint=tally.fingerprint,
-        )
-        if tally.status == Status.FAILED and tally.count > 0 and query.matches(alike, 0):
-            yield tally.fingerprint, tally.kind, tally.category, tally.count
+    counted = by_tally(await tallies(turn), query) if is_tallied(query) else await _by_scan(turn, query)
+    return await _named(turn, biggest(counted, limit))
 
 
 async def _by_scan(turn: Turn, query: Query) -> list[Counted]:
@@ -167,23 +138,17 @@ async def _by_scan(turn: Turn, query: Query) -> list[Counted]:
     return [(letter.fingerprint or "", letter.kind, letter.category or "", 1) async for _, letter in found]
 
 
-async def _named(turn: Turn, counted: list[tuple[str, int, set[str], set[str]]]) -> list[Group]:
-    found = {
-        unescape(row[0]): row[1:]
-        for row in await turn.rows("groups", [name(fingerprint) for fingerprint, *_ in counted])
-    }
-    return [_group(*each, found.get(each[0], ("", "", 0, 0))) for each in counted]
+async def _named(turn: Turn, heaps: list[Heap]) -> list[Group]:
+    found = {unescape(row[0]): row[1:] for row in await turn.rows("groups", [name(heap.fingerprint) for heap in heaps])}
+    return [_group(heap, found.get(heap.fingerprint, ("", "", 0, 0))) for heap in heaps]
 
 
-def _group(fingerprint: str, n: int, kinds: set[str], categories: set[str], known: Any) -> Group:
+def _group(heap: Heap, known: Any) -> Group:
     error_type, title, first, last = known
     return Group(
-        fingerprint=fingerprint,
+        **msgspec.structs.asdict(heap),
         error_type=unescape(error_type),
         title=unescape(title),
-        count=n,
-        kinds=tuple(sorted(kinds)),
-        categories=tuple(sorted(categories)),
         first_seen_us=first,
         last_seen_us=last,
     )

@@ -15,8 +15,8 @@ import msgspec
 from redrive.core.letter import JSON, Priority, Status
 from redrive.core.moves import Move
 from redrive.errors import LetterNotFound, QueueFull
+from redrive.stores import columns
 from redrive.stores.contract import Receipt
-from redrive.stores.postgres import rows
 from redrive.stores.postgres.settling import move_of
 from redrive.stores.postgres.texts import MARK, SHORT, WHOLE, is_odd, is_odd_name, name, unescape
 
@@ -60,7 +60,7 @@ def columns_of(drafts: Sequence[Draft]) -> list[Any]:
         origins,
         handlers,
         tenants,
-        _said([rows.extras_of(draft) for draft in drafts]),
+        _said([columns.extras_of(draft) for draft in drafts]),
         odds,
         _rich(drafts),
     ]
@@ -91,7 +91,7 @@ def row_of(draft: Draft) -> list[Any]:
         origin,
         handler,
         tenant,
-        rows.extras_of(draft),
+        columns.extras_of(draft),
         odd,
         _rich([draft]) if draft.after or draft.failure is not None else None,
         _long_names(texts) if odd else None,

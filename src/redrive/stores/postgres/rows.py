@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
+from redrive.stores.columns import read_extras, read_history, read_tries
 from redrive.stores.contract import Claim
 from redrive.stores.postgres.texts import unescape, unescape_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from redrive.core.letter import Draft
 
 # What every read returns: the place, the fields of Letter in their order up to waits_for, then what needs decoding.
 LETTER = """
@@ -38,28 +37,6 @@ _TEXTS = (
 )  # fmt: skip
 
 
-class Extras(msgspec.Struct, omit_defaults=True):
-    """What few letters have, in one column."""
-
-    headers: tuple[tuple[str, bytes], ...] = ()
-    metadata: dict[str, Any] = {}
-    after: tuple[str, ...] = ()
-
-
-_extras = msgspec.json.Decoder(Extras)
-_tries = msgspec.json.Decoder(tuple[Try, ...])
-_history = msgspec.json.Decoder(tuple[FailureCycle, ...])
-encode = msgspec.json.Encoder().encode
-_NOTHING = Extras()
-
-
-def extras_of(draft: Draft) -> bytes | None:
-    """Return the extras column of a draft; None when it has none."""
-    if not (draft.headers or draft.metadata or draft.after):
-        return None
-    return encode(Extras(draft.headers, draft.metadata, draft.after))
-
-
 def letter_of(row: Any) -> Letter:
     """Build the whole letter from a row of LETTER."""
     values = list(row[1:_ODD])
@@ -70,28 +47,23 @@ def letter_of(row: Any) -> Letter:
 
 def _whole(values: list[Any], rest: tuple[Any, ...]) -> Letter:
     odd, extras, tries, history = rest
-    found = _extras_of(extras)
-    logs = (_log(_tries, tries, tuple[Try, ...], odd=odd), _log(_history, history, tuple[FailureCycle, ...], odd=odd))
+    found = read_extras(extras)
+    logs: tuple[Any, Any] = (
+        (_odd_log(tries, tuple[Try, ...]), _odd_log(history, tuple[FailureCycle, ...]))
+        if odd
+        else (read_tries(tries), read_history(history))
+    )
     whole: tuple[Any, ...] = (*values, found.headers, found.metadata, found.after, *logs)
     letter = Letter(*whole)
     return _restored(letter) if odd else letter
 
 
-def _log(decoder: msgspec.json.Decoder[Any], text: str | None, kind: Any, *, odd: bool) -> Any:
-    """Decode a log; one that somebody else spoilt must not stop the letter, let alone its neighbours."""
-    if text is None or text == "[]":
-        return ()
+def _odd_log(text: str | None, kind: Any) -> Any:
+    """Decode a log with escapes in it; one that somebody else spoilt must not stop the letter."""
     try:
-        return msgspec.convert(unescape_all(msgspec.json.decode(text)), kind) if odd else decoder.decode(text)
+        return msgspec.convert(unescape_all(msgspec.json.decode(text)), kind) if text else ()
     except msgspec.MsgspecError:
         return ()
-
-
-def _extras_of(column: bytes | None) -> Extras:
-    try:
-        return _extras.decode(column) if column else _NOTHING
-    except msgspec.MsgspecError:
-        return _NOTHING
 
 
 def _restored(letter: Letter) -> Letter:

@@ -14,8 +14,8 @@ from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probe
 from redrive.core.budget import DEFAULT_BUDGET_RULES, Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
+from redrive.stores.columns import encode
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
-from redrive.stores.postgres.rows import encode
 from redrive.stores.postgres.texts import escape, name, unescape
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from redrive.core.plan import Plan, Step
 from redrive.core.query import Query, parse
 from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
 from redrive.failpoints import hit
+from redrive.stores import columns
 from redrive.stores.sqlite import finding, lanes, rows
 from redrive.stores.sqlite.compiling import compile_query
 from redrive.stores.sqlite.scanning import Walk, scan
@@ -136,7 +137,7 @@ def _history(turn: Turn, row: Row, act: Act) -> bytes:
         why=row.why or "",
         first_failed_at=_seconds(row.first_failed_us),
         failed_at=_seconds(row.failed_us),
-        tries=rows.tries_of(row.tries),
+        tries=columns.read_tries(row.tries),
         generation=row.generation,
         release=row.release,
         replayed_at=turn.now_us / 1e6,
@@ -144,7 +145,7 @@ def _history(turn: Turn, row: Row, act: Act) -> bytes:
         reason=act.reason,
         plan=act.plan,
     )
-    return rows.encode((*rows.history_of(row.failure_history), cycle)[-KEPT_CYCLES:])
+    return columns.encode((*columns.read_history(row.failure_history), cycle)[-KEPT_CYCLES:])
 
 
 def _seconds(micros: int | None) -> float | None:
@@ -221,7 +222,7 @@ def start_plan(turn: Turn, plan: Plan) -> Plan:
 
 
 def _keep_plan(turn: Turn, plan: Plan) -> None:
-    turn.sql("INSERT OR REPLACE INTO plans VALUES (?, ?)", (plan.id, rows.encode(plan)))
+    turn.sql("INSERT OR REPLACE INTO plans VALUES (?, ?)", (plan.id, columns.encode(plan)))
 
 
 _plan_decoder = msgspec.json.Decoder(Plan)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from redrive.stores.columns import extras_of
 from redrive.stores.contract import Receipt
-from redrive.stores.sqlite.rows import LARGE, extras_of
+from redrive.stores.sqlite.rows import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

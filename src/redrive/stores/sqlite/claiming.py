@@ -17,6 +17,7 @@ import apsw
 
 from redrive.core.letter import Priority
 from redrive.core.turns import take
+from redrive.stores import columns
 from redrive.stores.contract import Backlog, Claim
 from redrive.stores.sqlite import rows
 from redrive.stores.sqlite.turn import Trait
@@ -124,7 +125,7 @@ def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) 
     taken = list(zip(beat.queues, beat.kinds, strict=False)) or beat.kinds
     turn.sql(
         "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?)",
-        (beat.name, rows.encode(taken), beat.in_flight, turn.now_us, until),
+        (beat.name, columns.encode(taken), beat.in_flight, turn.now_us, until),
     )
     turn.sql("DELETE FROM workers WHERE seen_us < ?", (turn.now_us - 3_600_000_000,))
     return [claim for token, group in by_token(claims).items() for claim in _renew(turn, token, group, until)]

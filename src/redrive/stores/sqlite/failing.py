@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.core.letter import Status, Try
 from redrive.failpoints import hit
-from redrive.stores.sqlite import lanes, rows
+from redrive.stores import columns
+from redrive.stores.sqlite import lanes
 from redrive.stores.sqlite.turn import Trait
 
 if TYPE_CHECKING:
@@ -91,4 +92,4 @@ def log(turn: Turn, row: Standing, move: Move) -> bytes:
         draw=move.draw,
         policy=move.policy,
     )
-    return rows.encode((*rows.tries_of(row.tries), line)[-KEPT_TRIES:])
+    return columns.encode((*columns.read_tries(row.tries), line)[-KEPT_TRIES:])

@@ -6,13 +6,14 @@ Owns the operator's reads. Each runs in one read transaction, so its numbers bel
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.letter import Letter, Status
+import msgspec
+
 from redrive.core.query import Query, Term
 from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.sqlite import rows
 from redrive.stores.sqlite.compiling import compile_query
 from redrive.stores.sqlite.scanning import Walk, scan
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
     import apsw
 
+    from redrive.core.letter import Letter
+    from redrive.stores.grouping import Counted, Heap
+
 
 _FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
-_TRAITS = ("queue", "kind", "status", "category", "error_type", "group")  # what tallies can answer alone
 
 
 def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
@@ -76,40 +79,8 @@ def _tally(row: tuple[Any, ...]) -> Tally:
 
 def groups(connection: apsw.Connection, query: Query, limit: int, now_us: int) -> list[Group]:
     """Group the failed letters that match, biggest group first."""
-    if all(term.field in _TRAITS for term in query.terms):
-        counted = _by_tally(connection, query, now_us)
-    else:
-        counted = _by_scan(connection, query, now_us)
-    sums: defaultdict[str, int] = defaultdict(int)
-    kinds: defaultdict[str, set[str]] = defaultdict(set)
-    categories: defaultdict[str, set[str]] = defaultdict(set)
-    for fingerprint, kind, category, n in counted:
-        sums[fingerprint] += n
-        kinds[fingerprint].add(kind)
-        categories[fingerprint].add(category)
-    biggest = sorted(sums, key=lambda fingerprint: (-sums[fingerprint], fingerprint))[:limit]
-    return [_group(connection, name, sums[name], kinds[name], categories[name]) for name in biggest]
-
-
-Counted = tuple[str, str, str, int]  # fingerprint, kind, category, how many
-
-
-def _by_tally(connection: apsw.Connection, query: Query, now_us: int) -> Iterator[Counted]:
-    """Answer from the counts: each row of them stands for letters that look alike to the query."""
-    sql = "SELECT fingerprint, kind, category, n, queue, error_type FROM tallies WHERE status = 'failed' AND n > 0"
-    for fingerprint, kind, category, n, queue, error_type in connection.execute(sql):
-        alike = Letter(
-            "",
-            queue,
-            kind,
-            b"",
-            status=Status.FAILED,
-            category=category,
-            error_type=error_type,
-            fingerprint=fingerprint,
-        )
-        if query.matches(alike, now_us):
-            yield fingerprint, kind, category, n
+    counted = by_tally(tallies(connection), query) if is_tallied(query) else _by_scan(connection, query, now_us)
+    return [_group(connection, heap) for heap in biggest(counted, limit)]
 
 
 def _by_scan(connection: apsw.Connection, query: Query, now_us: int) -> Iterator[Counted]:
@@ -118,13 +89,12 @@ def _by_scan(connection: apsw.Connection, query: Query, now_us: int) -> Iterator
         yield letter.fingerprint or "", letter.kind, letter.category or "", 1
 
 
-def _group(connection: apsw.Connection, name: str, n: int, kinds: set[str], categories: set[str]) -> Group:
+def _group(connection: apsw.Connection, heap: Heap) -> Group:
     sql = "SELECT error_type, title, first_seen_us, last_seen_us FROM groups WHERE fingerprint = ?"
-    error_type, title, first, last = connection.execute(sql, (name,)).fetchone() or ("", "", 0, 0)
+    error_type, title, first, last = connection.execute(sql, (heap.fingerprint,)).fetchone() or ("", "", 0, 0)
     return Group(
-        fingerprint=name, error_type=error_type, title=title, count=n, kinds=tuple(sorted(kinds)),
-        categories=tuple(sorted(categories)), first_seen_us=first, last_seen_us=last,
-    )  # fmt: skip
+        **msgspec.structs.asdict(heap), error_type=error_type, title=title, first_seen_us=first, last_seen_us=last
+    )
 
 
 def oldest_failed(connection: apsw.Connection) -> Letter | None:

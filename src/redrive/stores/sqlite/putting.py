@@ -13,6 +13,7 @@ from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.failpoints import hit
+from redrive.stores import columns
 from redrive.stores.contract import Receipt
 from redrive.stores.sqlite import failing, lanes, rows
 from redrive.stores.sqlite.arrivals import is_plain
@@ -131,5 +132,5 @@ def _values(turn: Turn, draft: Draft, seq: int, token: int, held: int, lane: int
     return (
         seq, draft.id, draft.queue, draft.kind, payload, draft.content_type, draft.key, draft.idempotency_key,
         int(draft.priority), due, 0, 0, draft.policy, draft.generation, draft.origin, draft.handler, draft.tenant,
-        0, now, now, now, 1, "pending", token, held, lane, rows.extras_of(draft), "enqueued",
+        0, now, now, now, 1, "pending", token, held, lane, columns.extras_of(draft), "enqueued",
     )  # fmt: skip

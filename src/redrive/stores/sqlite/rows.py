@@ -6,19 +6,17 @@ Owns the order of columns. Knows no statement's purpose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
+from redrive.core.letter import Letter, Priority, Status
+from redrive.stores.columns import read_extras, read_history, read_tries
 from redrive.stores.contract import Claim
 
 if TYPE_CHECKING:
     import apsw
 
-    from redrive.core.letter import Draft
-
-T = TypeVar("T")
 LARGE = 4_096  # a larger payload lives in `bodies`, so that a move does not rewrite it
 
 # What a claim reads: the leading fields of Letter, in their order.
@@ -38,28 +36,6 @@ _PAYLOAD, _PRIORITY, _ATTEMPTS, _CYCLES, _EXTRAS = 4, 8, 10, 17, 22
 PRIORITIES = tuple(Priority)
 
 
-class Extras(msgspec.Struct, omit_defaults=True):
-    """What few letters have, in one column."""
-
-    headers: tuple[tuple[str, bytes], ...] = ()
-    metadata: dict[str, Any] = {}
-    after: tuple[str, ...] = ()
-
-
-_extras = msgspec.json.Decoder(Extras)
-_tries = msgspec.json.Decoder(tuple[Try, ...])
-_history = msgspec.json.Decoder(tuple[FailureCycle, ...])
-encode = msgspec.json.Encoder().encode
-NOTHING = Extras()
-
-
-def extras_of(draft: Draft) -> bytes | None:
-    """Return the extras column of a draft; None when it has none."""
-    if not (draft.headers or draft.metadata or draft.after):
-        return None
-    return encode(Extras(draft.headers, draft.metadata, draft.after))
-
-
 def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
     """Build the whole letter from a row of ALL."""
     values = list(row[1 : 1 + _COLUMNS])
@@ -67,27 +43,9 @@ def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
     values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
     values[_STATUS - 1] = Status(row[_STATUS])
     extras, tries, history = row[1 + _COLUMNS :]
-    found = _read(_extras, extras, NOTHING)
-    whole: list[Any] = [*values, found.headers, found.metadata, found.after, tries_of(tries), history_of(history)]
+    found = read_extras(extras)
+    whole: list[Any] = [*values, found.headers, found.metadata, found.after, read_tries(tries), read_history(history)]
     return Letter(*whole)
-
-
-def _read(decoder: msgspec.json.Decoder[T], column: bytes | None, nothing: T) -> T:
-    """Decode a column; one that somebody else spoilt must not stop the letter, let alone its neighbours."""
-    try:
-        return decoder.decode(column) if column else nothing
-    except msgspec.MsgspecError:
-        return nothing
-
-
-def tries_of(column: bytes | None) -> tuple[Try, ...]:
-    """Decode the attempt log."""
-    return _read(_tries, column, ())
-
-
-def history_of(column: bytes | None) -> tuple[FailureCycle, ...]:
-    """Decode the ended cycles."""
-    return _read(_history, column, ())
 
 
 def payload_of(connection: apsw.Connection, row: tuple[Any, ...]) -> bytes:

@@ -14,8 +14,9 @@ from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probe
 from redrive.core.budget import DEFAULT_BUDGET_RULES, Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
+from redrive.stores import columns
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
-from redrive.stores.sqlite import lanes, rows
+from redrive.stores.sqlite import lanes
 from redrive.stores.sqlite.turn import QueueRow
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _read(turn: Turn, room: str, name: str, decoder: msgspec.json.Decoder[T]) ->
 
 
 def _write(turn: Turn, room: str, name: str, value: object) -> None:
-    turn.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, rows.encode(value)))
+    turn.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, columns.encode(value)))
 
 
 def _breaker(turn: Turn, name: str) -> Breaker:

@@ -1,0 +1,63 @@
+"""
+Columns that hold JSON: extras, attempt logs, ended cycles.
+
+Owns their shapes, the same in every store that keeps rows. A column that somebody else spoilt must
+not stop its letter, let alone its neighbours: it reads as empty. Knows no row and no database.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from redrive.core.letter import FailureCycle, Try
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Draft
+
+T = TypeVar("T")
+
+
+class Extras(msgspec.Struct, omit_defaults=True):
+    """What few letters have, in one column."""
+
+    headers: tuple[tuple[str, bytes], ...] = ()
+    metadata: dict[str, Any] = {}
+    after: tuple[str, ...] = ()
+
+
+_extras = msgspec.json.Decoder(Extras)
+_tries = msgspec.json.Decoder(tuple[Try, ...])
+_history = msgspec.json.Decoder(tuple[FailureCycle, ...])
+encode = msgspec.json.Encoder().encode
+_NOTHING = Extras()
+
+
+def extras_of(draft: Draft) -> bytes | None:
+    """Return the extras column of a draft; None when it has none."""
+    if not (draft.headers or draft.metadata or draft.after):
+        return None
+    return encode(Extras(draft.headers, draft.metadata, draft.after))
+
+
+def read_extras(column: bytes | None) -> Extras:
+    """Decode the extras."""
+    return _read(_extras, column, _NOTHING)
+
+
+def read_tries(column: bytes | str | None) -> tuple[Try, ...]:
+    """Decode the attempt log."""
+    return _read(_tries, column, ())
+
+
+def read_history(column: bytes | str | None) -> tuple[FailureCycle, ...]:
+    """Decode the ended cycles."""
+    return _read(_history, column, ())
+
+
+def _read(decoder: msgspec.json.Decoder[T], column: bytes | str | None, nothing: T) -> T:
+    try:
+        return decoder.decode(column) if column else nothing
+    except msgspec.MsgspecError:
+        return nothing
