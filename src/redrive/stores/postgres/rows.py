@@ -26,9 +26,8 @@ seq, id::text AS id, queue, event_type, payload, content_type, key, idempotency_
 status, token, worker, category, error_type, last_error, fingerprint, why, {schema}.outbox_us(first_failed_at),
 {schema}.outbox_us(failed_at), applied_policy, release, held, odd, extras, tries::text, failure_history::text
 """
-_PRIORITY, _DUE, _CYCLE, _CREATED, _STATUS, _ODD = 8, 9, 18, 19, 22, 35
-# What a claim returns instead: after payload_version the token, whether it is rich, and the rest.
-_TOKEN, _RICH = 22, 23
+_PRIORITY, _STATUS, _ODD = 8, 22, 35
+_PAST = 24  # what a claim returns instead: after payload_version the token, whether it is rich, and from here its past
 
 PRIORITIES = tuple(Priority)
 _TEXTS = (
@@ -74,28 +73,26 @@ def _restored(letter: Letter) -> Letter:
 
 def claims_of(rows: Iterable[Any], worker: str) -> list[Claim]:
     """Build the claims of rows that a claim returned; most of them are plain."""
-    flying = Status.IN_FLIGHT
+    flying, priorities = Status.IN_FLIGHT, PRIORITIES
     claims = []
     for row in rows:
-        created = row[_CREATED]
-        due, cycle = row[_DUE], row[_CYCLE]
-        values: tuple[Any, ...] = (
-            *row[1:_PRIORITY],
-            PRIORITIES[row[_PRIORITY]],
-            created if due is None else due,
-            *row[10:_CYCLE],
-            created if cycle is None else cycle,
-            *row[_CREATED:_TOKEN],
-            flying,
-            row[_TOKEN],
-            worker,
-        )
-        letter = _rich(row, values, worker) if row[_RICH] else Letter(*values)
-        claims.append(Claim(letter, row[0], (letter.updated_us - letter.cycle_us) / 1e6))
+        # One slice and one unpacking: half the time of picking from the driver's record.
+        (
+            ref, letter_id, queue, kind, payload, content_type, key, idempotency_key, priority, due, attempts, losses,
+            policy, generation, origin, handler, tenant, cycles, cycle, created, updated, version, token, rich,
+        ) = row[:_PAST]  # fmt: skip
+        cycle = created if cycle is None else cycle
+        letter = Letter(
+            letter_id, queue, kind, payload, content_type, key, idempotency_key, priorities[priority],
+            created if due is None else due, attempts, losses, policy, generation, origin, handler, tenant, cycles,
+            cycle, created, updated, version, flying, token, worker,
+        )  # fmt: skip
+        claims.append(Claim(_with_past(letter, row) if rich else letter, ref, (updated - cycle) / 1e6))
     return claims
 
 
-def _rich(row: Any, values: tuple[Any, ...], worker: str) -> Letter:
-    """Build a letter that has a past, or extras."""
-    letter = _whole([*values, *row[_RICH + 1 : 34]], row[34:])
-    return msgspec.structs.replace(letter, worker=worker) if row[34] else letter
+def _with_past(letter: Letter, row: Any) -> Letter:
+    """Return a letter that has a past, or extras."""
+    values = [getattr(letter, field) for field in Letter.__struct_fields__[:_PAST]]
+    whole = _whole([*values, *row[_PAST:34]], row[34:])
+    return msgspec.structs.replace(whole, worker=letter.worker) if row[34] else whole
