@@ -183,6 +183,7 @@ class Redrive:
         headers: Sequence[tuple[str, bytes]] = (),
         tenant: str | None = None,
         origin: str | None = None,
+        generation: int | None = None,
         id: str | None = None,  # noqa: A002 - the letter's own word
     ) -> Draft:
         """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
@@ -199,7 +200,7 @@ class Redrive:
             max(0.0, delay),
             None if due_at is None else micros(due_at),
             None if policy is None else policy_text(policy),
-            None,  # generation
+            generation,
             origin,
             None,  # handler
             tenant,

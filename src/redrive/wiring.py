@@ -155,7 +155,13 @@ def build_worker(
     announce: Callable[[Fact], None],
 ) -> Parts:
     """Put a worker together for *handlers*."""
-    lines = Lines(handlers.values(), dict(concurrency), default=settings.concurrency, prefetch=settings.prefetch)
+    lines = Lines(
+        handlers.values(),
+        dict(concurrency),
+        default=settings.concurrency,
+        prefetch=settings.prefetch,
+        generation=settings.generation,
+    )
     tools = _Tools(worker_name(), store, _engines(handlers, lines), lines, Dependencies(store, breakers, announce))
     processor = Processor(
         store,

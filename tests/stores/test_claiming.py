@@ -113,6 +113,14 @@ async def test_a_generation_gets_its_own_letters_and_those_of_none(store):
     assert names(await claim(store)) == ["old"]
 
 
+async def test_the_backlog_of_a_generation_knows_nothing_of_others(store):
+    await put(store, draft("old", generation=1))
+    mine = Want(QUEUE, (KIND,), 1, generation=2)
+    assert not (await store.backlog([mine])).runnable
+    await put(store, draft("any"))
+    assert (await store.backlog([mine])).runnable
+
+
 async def test_many_claimers_at_once_share_no_letter(store):
     await put(store, *(str(n) for n in range(40)))
     batches = await asyncio.gather(*(claim(store, 7) for _ in range(8)))

@@ -31,9 +31,31 @@ class Lane:
 class Line:
     """Kinds of one queue that share limits."""
 
-    __slots__ = ("asked", "batches", "breaker", "concurrency", "kinds", "lane", "most", "ready", "running", "size")
+    __slots__ = (
+        "asked",
+        "batches",
+        "breaker",
+        "concurrency",
+        "generation",
+        "kinds",
+        "lane",
+        "most",
+        "ready",
+        "running",
+        "size",
+    )
 
-    def __init__(self, lane: Lane, kinds: tuple[str, ...], concurrency: int, most: int, breaker: str | None) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        kinds: tuple[str, ...],
+        concurrency: int,
+        most: int,
+        breaker: str | None,
+        *,
+        generation: int | None = None,
+    ) -> None:
+        self.generation = generation  # only letters of this one, and those of none
         self.lane, self.kinds, self.concurrency, self.breaker = lane, kinds, concurrency, breaker
         self.most = max(most, concurrency)  # the farthest it may claim ahead
         self.batches = 2 if most else 1  # one that runs, and one that is on its way if it may claim ahead at all
@@ -46,7 +68,7 @@ class Line:
         """Return what it lacks, None if it holds enough or has asked for it."""
         lacking = min(self.size, self.batches * self.size - len(self.ready) - self.running - self.asked)
         lacking = lacking if limit is None else min(lacking, limit - self.asked)
-        return Want(self.lane.name, self.kinds, lacking) if lacking > 0 else None
+        return Want(self.lane.name, self.kinds, lacking, self.generation) if lacking > 0 else None
 
     @property
     def may_start(self) -> bool:
@@ -64,9 +86,17 @@ class Line:
 class Lines:
     """All lines of a process, by kind."""
 
-    def __init__(self, handlers: Iterable[Handler], lanes: dict[str, int], *, default: int, prefetch: int) -> None:
+    def __init__(
+        self,
+        handlers: Iterable[Handler],
+        lanes: dict[str, int],
+        *,
+        default: int,
+        prefetch: int,
+        generation: int | None = None,
+    ) -> None:
         self._lanes = dict(lanes)
-        self._default, self._prefetch = default, prefetch
+        self._default, self._prefetch, self._generation = default, prefetch, generation
         self.by_kind: dict[str, Line] = {}
         self.all: list[Line] = []
         shared: dict[str, list[Handler]] = {}
@@ -85,14 +115,15 @@ class Lines:
         # Threads and processes cannot be quick enough for a long line ahead of them.
         ahead = self._prefetch if group[0].engine == "async" else min(self._prefetch, 4 * own)
         most = ahead // 2  # a batch: two of them may be held
-        line = Line(lane, tuple(handler.kind for handler in group), min(own, lane.concurrency), most, group[0].breaker)
+        kinds, most_running = tuple(handler.kind for handler in group), min(own, lane.concurrency)
+        line = Line(lane, kinds, most_running, most, group[0].breaker, generation=self._generation)
         self.all.append(line)
         for handler in group:
             self.by_kind[handler.kind] = line
 
     def every_want(self) -> list[Want]:
         """Return a want for all that this process handles."""
-        return [Want(line.lane.name, line.kinds, 1) for line in self.all]
+        return [Want(line.lane.name, line.kinds, 1, line.generation) for line in self.all]
 
     def startable(self) -> Iterator[tuple[Line, Claim]]:
         """Yield what may start now, in order, line by line; counts it as running."""

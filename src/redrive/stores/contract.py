@@ -230,7 +230,11 @@ class Store(Protocol):
         """Return claims whose lease ended, oldest first; settling them is fenced like any other."""
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
-        """Return what is left of these queues and kinds; letters that wait for others are not runnable."""
+        """
+        Return what is left of these queues and kinds; letters that wait for others are not runnable.
+
+        The wants of one call have one generation; what runs is counted whatever its generation.
+        """
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early, with True, when letters may have become due through somebody's put or act."""

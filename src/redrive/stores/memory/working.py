@@ -100,13 +100,13 @@ def workers(ledger: Ledger) -> list[WorkerBeat]:
     """Return the workers seen lately, by name."""
     since, now_ms = ledger.now_us - _SEEN_LATELY, ledger.now_ms
     seen = (ledger.beats[name] for name in sorted(ledger.beats))
-    return [replace(beat, alive=now_ms < until) for beat, until in seen if beat.seen_us >= since]
+    return [replace(beat, alive=now_ms <= until) for beat, until in seen if beat.seen_us >= since]
 
 
 def expired(ledger: Ledger, limit: int) -> list[Claim]:
     """Return claims whose lease ended, the longest ended first."""
     now = ledger.now_ms
-    over = sorted((row.lease_ms, seq) for seq, row in ledger.shelf.in_flight.items() if row.lease_ms <= now)
+    over = sorted((row.lease_ms, seq) for seq, row in ledger.shelf.in_flight.items() if row.lease_ms < now)
     return [claim_of(ledger, ledger.shelf.rows[seq]) for _, seq in over[:limit]]
 
 
@@ -121,7 +121,15 @@ def backlog(ledger: Ledger, wants: Sequence[Want]) -> Backlog:
     pairs = {(want.queue, kind) for want in wants for kind in want.kinds}
     open_pairs = {(queue, kind) for queue, kind in pairs if not ledger.doors.of(queue).paused}
     lines = ((line, queue, kind) for (queue, kind, _), line in ledger.shelf.lines.items())
-    heads = [line[0][0] for line, queue, kind in lines if line and (queue, kind) in open_pairs]
+    mine = [_first_due(ledger, line, wants[0].generation) for line, queue, kind in lines if (queue, kind) in open_pairs]
+    heads = [due for due in mine if due is not None]
     flying = sum((row.letter.queue, row.letter.kind) in pairs for row in ledger.shelf.in_flight.values())
     next_due = max(0, min(heads) - ledger.now_us) / 1_000_000 if heads else None
     return Backlog(runnable=bool(heads), in_flight=flying, next_due=next_due)
+
+
+def _first_due(ledger: Ledger, line: Sequence[tuple[int, int]], generation: int | None) -> int | None:
+    """Return when the first letter of *line* that a worker of this generation may have is due."""
+    fitting = (None, generation)
+    found = (due for due, seq in line if generation is None or ledger.shelf.rows[seq].letter.generation in fitting)
+    return next(found, None)

@@ -42,7 +42,8 @@ SELECT {schema}.outbox_us(min(due.due_at)) - coalesce($3, {schema}.outbox_us(clo
  CROSS JOIN LATERAL (
        SELECT due_at FROM {schema}.outbox AS o
         WHERE o.status = 'pending' AND o.held = 0 AND o.queue = w.queue AND o.event_type = w.kind
-          AND o.priority = p.priority ORDER BY o.due_at, o.seq LIMIT 1) AS due
+          AND o.priority = p.priority AND (o.generation IS NULL OR $4::bigint IS NULL OR o.generation = $4)
+        ORDER BY o.due_at, o.seq LIMIT 1) AS due
  WHERE NOT EXISTS (SELECT 1 FROM {schema}.outbox_queues AS q WHERE q.name = w.queue AND q.paused)
 
 -- name: in_flight

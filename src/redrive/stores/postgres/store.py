@@ -301,7 +301,7 @@ class PostgresStore:
         """Return what is left of these queues and kinds."""
         pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
         columns = [queue for queue, _ in pairs], [kind for _, kind in pairs]
-        return await self._calls.write(_backlog, *columns)
+        return await self._calls.write(_backlog, *columns, wants[0].generation if wants else None)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early when letters may have become due through somebody's put or act."""
@@ -450,9 +450,9 @@ async def _nothing(_connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001
     return []
 
 
-async def _backlog(turn: Turn, queues: list[str], kinds: list[str]) -> Backlog:
+async def _backlog(turn: Turn, queues: list[str], kinds: list[str], generation: int | None) -> Backlog:
     await turn.rows("place_arrivals", queues)
-    due = await turn.value("next_due", queues, kinds, turn.now.wall)
+    due = await turn.value("next_due", queues, kinds, turn.now.wall, generation)
     in_flight = await turn.value("in_flight", queues, kinds)
     return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
 

@@ -170,18 +170,18 @@ def backlog(connection: apsw.Connection, wants: Sequence[Want], now_us: int) -> 
     """Return what is left of these queues and kinds."""
     paused = {row[0] for row in connection.execute("SELECT name FROM queues WHERE paused")}
     open_wants = [want for want in wants if want.queue not in paused]
-    pairs = {(want.queue, kind) for want in open_wants for kind in want.kinds}
+    pairs = {(want.queue, kind, want.generation) for want in open_wants for kind in want.kinds}
     due = [moment for pair in pairs for moment in _next_due(connection, *pair)]
     in_flight = sum(_in_flight(connection, want.queue, kind) for want in wants for kind in want.kinds)
     return Backlog(bool(due), in_flight, max(0.0, (min(due) - now_us) / 1e6) if due else None)
 
 
-def _next_due(connection: apsw.Connection, queue: str, kind: str) -> list[int]:
+def _next_due(connection: apsw.Connection, queue: str, kind: str, generation: int | None) -> list[int]:
     sql = (
         "SELECT due_us FROM letters WHERE status = 'pending' AND held = 0 AND queue = ? AND kind = ? "
-        "AND priority = ? ORDER BY due_us LIMIT 1"
+        "AND priority = ? AND (generation IS NULL OR ?4 IS NULL OR generation = ?4) ORDER BY due_us LIMIT 1"
     )
-    found = (connection.execute(sql, (queue, kind, int(priority))).fetchone() for priority in Priority)
+    found = (connection.execute(sql, (queue, kind, int(priority), generation)).fetchone() for priority in Priority)
     return [row[0] for row in found if row is not None]
 
 
