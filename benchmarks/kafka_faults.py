@@ -93,9 +93,9 @@ async def _run(who: str, bootstrap: str, topic: str, n: int, limit: float, **how
 async def _pyrallel(bootstrap: str, topic: str, group: str, *, engine: str, max_retries: int = 3) -> Callable[[], Any]:
     from pyrallel_consumer import PyrallelConsumer  # noqa: PLC0415
 
-    config = configured(bootstrap, group, engine, "key_hash")
+    config = configured(bootstrap, group, engine, "key_hash", best=False)
     execution = config.parallel_consumer.execution
-    execution.max_retries, execution.retry_backoff_ms = max_retries, _SHORT["retry_backoff_ms"]
+    execution.max_retries, execution.retry_backoff_ms, execution.retry_jitter_ms = max_retries, 10, 0
     execution.process_config.process_count, execution.process_config.batch_size = 2, 64
     worker = item_in_process if engine == "process" else item
     consumer = PyrallelConsumer(config=config, worker=worker, topic=topic)

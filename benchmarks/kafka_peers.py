@@ -143,14 +143,18 @@ async def _pyrallel(  # noqa: PLR0917
     return committed, seconds
 
 
-def configured(bootstrap: str, group: str, engine: str, ordering: str, *, sleeping: bool = False) -> Any:
-    """Return its configuration for throughput, scaled to this machine."""
+def configured(
+    bootstrap: str, group: str, engine: str, ordering: str, *, sleeping: bool = False, best: bool = True
+) -> Any:
+    """Return its configuration for throughput, scaled to this machine; if not *best*, as it is shipped."""
     from pyrallel_consumer import ExecutionMode, KafkaConfig, OrderingMode  # noqa: PLC0415
 
     config = KafkaConfig(BOOTSTRAP_SERVERS=[bootstrap], CONSUMER_GROUP=group)
     parallel = config.parallel_consumer
     parallel.ordering_mode = OrderingMode(ordering)
     parallel.execution.mode = ExecutionMode(engine)
+    if not best:
+        return config
     parallel.execution.max_in_flight = 5000
     parallel.execution.max_retries = 3
     parallel.execution.retry_backoff_ms, parallel.execution.retry_jitter_ms = 1, 0

@@ -37,6 +37,7 @@ _QUICKLY: dict[str, Any] = {  # what the failure path is measured with
     "max_retries": 3, "retry_backoff_ms": 1, "exponential_backoff": False, "retry_jitter_ms": 0,
 }  # fmt: skip
 _SAMPLE = 0.25  # seconds
+_SESSION = 3_000  # ms after which the broker gives up a member that was killed
 
 
 def consume(
@@ -174,7 +175,7 @@ def restart(_folder: Path, bootstrap: str, topic: str, n: int) -> dict[str, Any]
     async def work(record: Record) -> None:
         watch.note(record.value or b"")
 
-    consumer = _consumer(bootstrap, topic, work, "unordered", group=group)
+    consumer = _consumer(bootstrap, topic, work, "unordered", group=group, session_timeout_ms=_SESSION)
     committed, seconds, _ = asyncio.run(_consume(consumer, bootstrap, topic, watch, n, partitions=1))
     assert committed == n
     assert watch.marks.counts[0] == 1, "the stuck record was not run again"
@@ -201,7 +202,9 @@ def _stuck(bootstrap: str, topic: str, group: str) -> None:
             await asyncio.Event().wait()
 
     execution = ExecutionConfig(task_timeout_ms=None)
-    asyncio.run(_consumer(bootstrap, topic, work, "unordered", execution, group=group).run())
+    asyncio.run(
+        _consumer(bootstrap, topic, work, "unordered", execution, group=group, session_timeout_ms=_SESSION).run()
+    )
 
 
 # ---------------------------------------------------------------------- one run

@@ -57,7 +57,8 @@ def create(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
 
 def delete(bootstrap: str, name: str) -> None:
     """Remove a topic, and with it what it takes on the disk."""
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([name])[name].result()
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # must live until it has its answer
+    admin.delete_topics([name])[name].result()
 
 
 def filled(bootstrap: str, name: str, n: int, partitions: int = PARTITIONS) -> str:
