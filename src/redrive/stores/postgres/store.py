@@ -20,14 +20,14 @@ from redrive.errors import StoreError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
-from redrive.stores.postgres import acting, broadcasting, finding, putting, rows, schema, sharing
+from redrive.stores.postgres import acting, broadcasting, finding, left, putting, rows, schema, sharing
 from redrive.stores.postgres.calls import Calls
 from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
 from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
 from redrive.stores.postgres.texts import UnknownName, name
-from redrive.stores.postgres.turn import Turn, new_call
+from redrive.stores.postgres.turn import new_call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -295,13 +295,11 @@ class PostgresStore:
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""
-        return await self._calls.read(_expired, limit)
+        return await self._calls.read(left.expired, limit)
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
-        pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
-        columns = [queue for queue, _ in pairs], [kind for _, kind in pairs]
-        return await self._calls.write(_backlog, *columns, wants[0].generation if wants else None)
+        return await self._calls.write(left.backlog, wants)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early when letters may have become due through somebody's put or act."""
@@ -448,17 +446,3 @@ def _statements(schema_name: str) -> dict[str, str]:
 
 async def _nothing(_connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
     return []
-
-
-async def _backlog(turn: Turn, queues: list[str], kinds: list[str], generation: int | None) -> Backlog:
-    await turn.rows("place_arrivals", queues)
-    due = await turn.value("next_due", queues, kinds, turn.now.wall, generation)
-    in_flight = await turn.value("in_flight", queues, kinds)
-    return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
-
-
-async def _expired(turn: Turn, limit: int) -> list[Claim]:
-    found = await turn.rows("expired", turn.now.lease, limit)
-    now_us = await turn.now_us() if found else 0
-    letters = [(row[0], rows.letter_of(row)) for row in found]
-    return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]
