@@ -39,6 +39,7 @@ class Sizes:
     some: int
     few: int
     slept: int
+    worked: int  # in processes, whose start is on the clock
     failing: int
     runs: int
     cut: float  # seconds for a slow peer
@@ -50,11 +51,11 @@ class Sizes:
 
 
 FULL = Sizes(
-    many=200_000, peers=50_000, some=20_000, few=4_000, slept=100_000, failing=100_000,
+    many=200_000, peers=50_000, some=20_000, few=4_000, slept=100_000, worked=10_000, failing=100_000,
     runs=3, cut=20.0, percents=(0, 1, 10, 50, 100), orderings=ORDERINGS, extras=True,
 )  # fmt: skip
 QUICK = Sizes(
-    many=50_000, peers=10_000, some=2_500, few=1_000, slept=10_000, failing=20_000,
+    many=50_000, peers=10_000, some=2_500, few=1_000, slept=10_000, worked=2_000, failing=20_000,
     runs=1, cut=3.0, percents=(0, 10), orderings=("key_hash",), extras=False,
 )  # fmt: skip
 
@@ -161,7 +162,7 @@ class Bench:
         ]  # fmt: skip
 
     def _cpu(self) -> None:
-        n = self.sizes.few
+        n = self.sizes.worked
         plain = self._row("plain loop", "the same work in the loop", kafka_peers.plain_loop, n, cpu=True)
         setting = f"key_hash, {os.cpu_count()} processes"
         ours = self._row("redrive", setting, kafka_redrive.consume_in_processes, n, ordering="key_hash")
