@@ -60,7 +60,7 @@ SELECT {schema}.outbox_place(q.name, NULL) FROM {schema}.outbox_queues AS q WHER
 SELECT {schema}.outbox_fold($1)
 
 -- name: notify
-SELECT pg_notify($1, $2)
+SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)  -- a notice need not survive a power cut
 
 -- ---------------------------------------------------------------------- what all workers share
 
