@@ -60,15 +60,14 @@ class Taker:
         return [self._newest.get((want.queue, kind, priority)) for kind in want.kinds for priority in range(3)]
 
     def took(self, asking: Asking, claims: list[Claim]) -> None:
-        """Note what came of a claim, and put it in order: a second look may have found older letters."""
+        """Note what came of a claim, and put it in order: the server gives it as it stands in the table."""
         now = time.monotonic()
         if asking.whole:
             dear = (now - asking.began) * _SHARE
             self._whole_at = now + max(_EVERY, dear)
             self._short_at = now + dear if now - asking.began > _DEAR else 0.0
         self._turn = (self._turn + len(claims)) % len(TURNS)
-        if asking.again and not asking.whole:
-            claims.sort(key=_order)
+        claims.sort(key=_order)
         if self._hints:
             self._newest.update(
                 ((letter.queue, letter.kind, letter.priority), letter.due_us)
