@@ -80,7 +80,7 @@ class BatchExecutionEngine(ExecutionEngine):
             return
         self._pumping = True
         try:
-            while self._ready and self.running < self._slots:
+            while self._ready and self.running < self.slots:
                 self._begin_batch(self._next())
         finally:
             self._pumping = False
@@ -105,7 +105,7 @@ class BatchExecutionEngine(ExecutionEngine):
             record.began = record.began or now
         batch = _Batch(records)
         letter = batch_letter_of(records) if self._crosses else cast("Letter", batch)
-        self._engine.start(self._handler, letter, batch, self._batch_ended)
+        self.runner.start(self._handler, letter, batch, self._batch_ended)
 
     def _batch_ended(self, batch: _Batch, outcome: Outcome) -> None:
         self.running -= 1
@@ -134,10 +134,11 @@ class BatchExecutionEngine(ExecutionEngine):
 
     def _run_singly(self, records: list[Record]) -> None:
         """Find out which of *records* it was; the try they had together does not count."""
-        for record in records:
+        again = [record for record in records if not record.ended]
+        for record in again:
             record.attempts -= 1
-        self._alone.update(records)
-        self._ready.extendleft(reversed(records))
+        self._alone.update(again)
+        self._ready.extendleft(reversed(again))
 
 
 def _parts(worker: BatchWorker, config: ExecutionConfig) -> tuple[Engine, Handler, int]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Ordering = Literal["key_hash", "partition", "unordered"]
 Mode = Literal["async", "process"]
 Protocol = Literal["classic", "consumer"]
+StallPolicy = Literal["warn", "dlq_head", "leave_group"]
 _MIB = 1024 * 1024
 _DAY_MS = 86_400_000
 _LONGEST_TOPIC = 249
@@ -65,6 +66,9 @@ class ExecutionConfig:
 
     mode: Mode = "async"
     max_in_flight: int = 1000  # work items that run at once; those that wait for a retry do not count
+    adaptive_concurrency: bool = False  # run fewer than max_in_flight while tries fail or become slow
+    min_in_flight: int = 0  # … but never fewer than this; 0: a quarter of max_in_flight
+    adaptive_interval_ms: int = 1000  # how often that is thought over
     max_retries: int = 3
     retry_backoff_ms: int = 1000
     exponential_backoff: bool = True
@@ -128,6 +132,7 @@ class KafkaConfig:
     commit_interval_ms: int = 1000
     crash_loop_limit: int = 3  # starts without progress or a clean end, before records run one at a time; 0: never
     stall_after_ms: int = 60_000  # a partition whose watermark stands still for longer is reported
+    stall_policy: StallPolicy = "warn"  # … or its first record becomes a dead letter, or the consumer leaves the group
     dlq_enabled: bool = True
     dlq_topic_suffix: str = ".dlq"
     dlq_create_topics: bool = True
@@ -186,6 +191,7 @@ def topic_problem(name: str) -> str:
 # ---------------------------------------------------------------------- what makes sense
 
 _LEAST: dict[str, int] = {  # every whole number's lower bound
+    "min_in_flight": 0, "adaptive_interval_ms": 1,
     "max_in_flight": 1, "max_retries": 1, "retry_backoff_ms": 0, "max_retry_backoff_ms": 0, "retry_jitter_ms": 0,
     "max_retry_time_ms": 1, "task_timeout_ms": 1, "batch_size": 1, "worker_pool_size": 1, "process_count": 1,
     "max_revoke_grace_ms": 0, "shutdown_drain_timeout_ms": 0, "session_timeout_ms": 1, "poll_batch_size": 1,
@@ -195,7 +201,8 @@ _LEAST: dict[str, int] = {  # every whole number's lower bound
     "transaction_timeout_ms": 1000, "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
 }  # fmt: skip
 _MAY_BE_NONE = frozenset({"batch_size", "max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
-_FLAGS = frozenset({"dlq_park_keys", "exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics"})
+_FLAGS = frozenset({"dlq_park_keys", "exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics",
+                    "adaptive_concurrency"})  # fmt: skip
 _HINTS = {
     "max_retries": " (it counts tries: 1 means one try; with 0 nothing would ever be handled)",
     "task_timeout_ms": " (None means no limit)",
@@ -226,6 +233,9 @@ def _is_number(value: object, name: str) -> bool:
 def _execution_problems(config: ExecutionConfig) -> Iterator[str]:
     if config.mode not in get_args(Mode):
         yield f"execution.mode is {config.mode!r} and must be async or process"
+    bounds = config.min_in_flight, config.max_in_flight
+    if all(map(_is_number, bounds, ("min_in_flight", "max_in_flight"))) and bounds[0] > bounds[1]:
+        yield f"execution.min_in_flight is {bounds[0]} and must not exceed max_in_flight, {bounds[1]}"
     try:
         if all(_is_number(getattr(config, name), name) for name in ("max_retries", "max_retry_time_ms")):
             _ = config.policy
@@ -244,6 +254,10 @@ def _kafka_problems(config: KafkaConfig) -> Iterator[str]:
         yield f"kafka.dlq_oversize is {config.dlq_oversize!r} and must be halt or pointer"
     if config.dlq_enabled and (why := _suffix_problem(config.dlq_topic_suffix)):
         yield f"kafka.dlq_topic_suffix: {why}"
+    if config.stall_policy not in get_args(StallPolicy):
+        yield f"kafka.stall_policy is {config.stall_policy!r} and must be warn, dlq_head or leave_group"
+    if config.stall_policy == "dlq_head" and not config.dlq_enabled:
+        yield "kafka.stall_policy is dlq_head and needs kafka.dlq_enabled: without it the record would be lost"
     yield from _setting_problems(config)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from redrive.engine.clock import SystemClock
 from redrive.engine.switching import quick_switching
 from redrive.errors import SettingsError
+from redrive.sources.kafka.adaptive import adapt
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.engines import engine_for
 from redrive.sources.kafka.health import Counts, Health, Standing
@@ -25,6 +26,8 @@ from redrive.sources.kafka.work import WorkManager
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from redrive.sources.kafka.engines import ExecutionEngine
+    from redrive.sources.kafka.events import CompletionEvent
     from redrive.sources.kafka.record import Assignment, Record
 
 
@@ -56,6 +59,7 @@ class ParallelConsumer:
         if problems:
             raise SettingsError(problems)
         self._poller: BrokerPoller | None = None
+        self._engine: ExecutionEngine | None = None
         self._stopping = threading.Event()
 
     @property
@@ -78,6 +82,11 @@ class ParallelConsumer:
         """How many partitions are assigned to it now."""
         return self._poller.assigned if self._poller is not None else 0
 
+    @property
+    def concurrency(self) -> int:
+        """How many records may run at once now; 0 before it runs."""
+        return self._engine.slots if self._engine is not None else 0
+
     def stop(self) -> None:
         """Let `run` drain, commit and end; may be called from any thread, a signal handler too."""
         self._stopping.set()
@@ -87,7 +96,7 @@ class ParallelConsumer:
         loop = asyncio.get_running_loop()
         clock = SystemClock()
         made = ProducingEngine if self.kafka.exactly_once else engine_for
-        engine = made(self.worker, self.execution, clock=clock)
+        self._engine = engine = adapt(made(self.worker, self.execution, clock=clock), self.execution, clock)
         bridge = _Bridge(loop)
         poller = BrokerPoller(self.topics, self.group, self.kafka, self.execution, bridge, clock=clock)
         schedules = ParkingWorkManager if self.kafka.dlq_park_keys else WorkManager
@@ -161,6 +170,9 @@ class _Bridge:
 
     def release(self, assignment: Assignment) -> None:
         self._call(self._release, assignment)
+
+    def give_up(self, event: CompletionEvent) -> None:
+        self._call(self.work.give_up, event)
 
     def _release(self, assignment: Assignment) -> None:
         self.poller.completions.put((assignment, self.work.release(assignment)))

@@ -61,7 +61,8 @@ class ExecutionEngine:
         self.completed: Completed = _nobody_listens
         self.running = 0
         self.retries = 0  # tries that failed and will be repeated
-        self._engine, self._handler, self._carry, self._slots, self._clock = engine, handler, carry, slots, clock
+        self.slots = slots  # how many may run at once; whoever adapts it sets it
+        self.runner, self._handler, self._carry, self._clock = engine, handler, carry, clock
         self._policy = handler.policy
         self._ready: deque[Record] = deque()
         self._waiting: Waiting[Record] = Waiting()
@@ -78,7 +79,7 @@ class ExecutionEngine:
     @property
     def exhausted(self) -> bool:
         """Whether it takes no more work until the process is recycled: too many threads hang."""
-        return self._engine.exhausted
+        return self.runner.exhausted
 
     def submit(self, records: Iterable[Record]) -> None:
         """Run *records* as soon as there are slots, in this order; completions may come before this returns."""
@@ -93,6 +94,12 @@ class ExecutionEngine:
         self._ready = deque(kept)
         return dropped + len(self._waiting.remove(lambda record: record.assignment is assignment))
 
+    def forget(self, record: Record) -> None:
+        """Try *record*, which has ended otherwise, no more; a try that is under way keeps its slot until it ends."""
+        if record in self._ready:
+            self._ready.remove(record)
+        self._waiting.remove(lambda each: each is record)
+
     async def close(self, grace: float) -> None:
         """Begin nothing more, wait up to *grace* seconds for what runs, then stop it; may be called twice."""
         self._closed = True
@@ -102,7 +109,7 @@ class ExecutionEngine:
         self._ready.clear()
         for record in idle:
             self._release(record)
-        await self._engine.close(grace)
+        await self.runner.close(grace)
 
     # ------------------------------------------------------------------ one try
 
@@ -112,7 +119,7 @@ class ExecutionEngine:
             return
         self._pumping = True
         try:
-            while self._ready and self.running < self._slots:
+            while self._ready and self.running < self.slots:
                 self._begin(self._ready.popleft())
         finally:
             self._pumping = False
@@ -125,7 +132,7 @@ class ExecutionEngine:
         record.attempts += 1
         if self._policy.total is not None and not record.began:
             record.began = self._clock.monotonic()
-        self._engine.start(self._handler, self._carry(record), record, self._ended)
+        self.runner.start(self._handler, self._carry(record), record, self._ended)
 
     def _ended(self, record: Record, outcome: Outcome) -> None:
         self.running -= 1
@@ -139,6 +146,8 @@ class ExecutionEngine:
             self._pump()
 
     def _decide(self, record: Record, outcome: Outcome) -> None:
+        if record.ended:  # it was given up while this try was under way
+            return
         now = self._clock.monotonic()
         age = now - record.began if record.began else 0.0
         record.first_failed = record.first_failed or now

@@ -2,13 +2,13 @@
 When failures say more about a dependency than about records.
 
 Owns the rule: so many records in a row that fail for good without one that succeeds mean that
-something is broken which no dead-letter topic heals. What fails by its own word (a rejection)
-does not count. Knows no Kafka client and no clock.
+something is broken which no dead-letter topic heals. What fails by its own word (a rejection),
+or is given up while its worker may still run, does not count. Knows no Kafka client and no clock.
 """
 
 from __future__ import annotations
 
-_OWN_FAULT = frozenset({"terminal"})
+_OWN_FAULT = frozenset({"terminal", "stalled"})
 
 
 class FloodGate:

@@ -43,6 +43,7 @@ KAFKA_METRICS = (  # counted by each consumer, from 0 when it starts; brought up
         "For how long the oldest of them has waited; 0 if there is none.",
     ),
     Metric("redrive_kafka_commit_failures_total", "counter", _GROUP, "Commits that were refused and tried again."),
+    Metric("redrive_kafka_concurrency", "gauge", _GROUP, "Records that may run at once now; 0 before the start."),
     Metric("redrive_kafka_in_flight", "gauge", _PARTITION, "Records received and neither handled nor dead-lettered."),
     Metric("redrive_kafka_lag", "gauge", _PARTITION, "Records between the watermark and the end of the log."),
     Metric(
@@ -61,6 +62,7 @@ def readings(consumer: ParallelConsumer) -> Iterator[Measure]:
     group = (consumer.group,)
     for name, value in _counted(consumer.counts):
         yield Measure(f"redrive_kafka_{name}", group, value)
+    yield Measure("redrive_kafka_concurrency", group, consumer.concurrency)
     for standing in consumer.standings:
         labels = (*group, standing.topic, str(standing.partition))
         yield from (Measure(f"redrive_kafka_{name}", labels, value) for name, value in _of_partition(standing))

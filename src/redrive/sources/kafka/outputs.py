@@ -68,7 +68,7 @@ class ProducingEngine(ExecutionEngine):
         record.attempts += 1
         record.began = record.began or self._clock.monotonic()
         this = _Try(record)
-        self._engine.start(self._handler, cast("Letter", this), this, self._try_ended)
+        self.runner.start(self._handler, cast("Letter", this), this, self._try_ended)
 
     def _try_ended(self, this: _Try, outcome: Outcome) -> None:
         if outcome is SUCCEEDED:

@@ -50,6 +50,9 @@ class ParkingWorkManager(WorkManager):
         record = event.record
         if event.status is not CompletionStatus.FAILURE or record.key is None:
             return super()._completed(event)
+        if record.ended:
+            return None
+        record.ended = True
         record.assignment.parked.add(record.key)
         waiting = self.lanes.drop(record)
         self._keep(event)

@@ -33,6 +33,7 @@ from redrive.sources.kafka.publisher import DeadLetterPublisher
 from redrive.sources.kafka.quarantine import Quarantine
 from redrive.sources.kafka.record import Assignment, Record
 from redrive.sources.kafka.restoring import committed, done_beyond
+from redrive.sources.kafka.stalls import Stalls
 from redrive.sources.kafka.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.transactions import Transactions
 
@@ -60,6 +61,9 @@ class Work(Protocol):
     @property
     def retries(self) -> int:
         """How many tries failed and will be, or were, repeated."""
+
+    def give_up(self, event: CompletionEvent) -> None:
+        """End a record with *event*, unless it ended meanwhile."""
 
     def release(self, assignment: Assignment) -> None:
         """Start nothing more of *assignment*; say how many records were dropped through `completions`."""
@@ -90,6 +94,7 @@ class BrokerPoller:
         self.assigned = 0
         self._topics, self._group, self._kafka, self._execution = list(topics), group, kafka, execution
         self._work, self._clock = work, clock
+        self._stalls = Stalls(kafka.stall_policy, kafka.stall_after_ms / 1000, work.give_up)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._epochs = count(1)
         self._flow = Flow(kafka.queue_max_messages, kafka.message_cache_max_bytes)
@@ -135,6 +140,7 @@ class BrokerPoller:
         self._commits.step(self._consumer, self._partitions.values(), now, idle=not self._buffered)
         if now - self._looked >= _GLANCE:
             self._look(now)
+            self._stalls.act(self._partitions.values(), now)
         self._receive()
 
     def hear(self, wait: float = 0.0) -> None:
@@ -242,7 +248,7 @@ class BrokerPoller:
         again, self._held = self._held[:last], self._held[last:]
         self._probe_at = now + self._kafka.dlq_flood_cooldown_ms / 1000
         for record in again:
-            record.attempts, record.began, record.first_failed = 0, 0.0, 0.0
+            record.attempts, record.began, record.first_failed, record.ended = 0, 0.0, 0.0, False
         if again:
             self._work.take(again)
 
@@ -260,6 +266,7 @@ class BrokerPoller:
             messages = [first, *self._consumer.consume(self._kafka.poll_batch_size - 1, 0)]
         hit("kafka.after_poll")
         records = self._records(messages)
+        self._stalls.admit(records)
         if self._quarantine is not None:
             records = self._quarantine.admit(records)
         if records:
@@ -384,15 +391,10 @@ class BrokerPoller:
     def _look(self, now: float) -> None:
         self._looked = now
         partitions = self._partitions.values()
-        limit = self._kafka.stall_after_ms / 1000
         halted = [f"{each.name}: {each.halted}" for each in partitions if each.halted]
         if self._gate.is_shut:
             halted.append(f"too many records fail in a row; {len(self._held)} are held and will run again")
-        stalled = [
-            f"{each.name}: offset {each.watermark} has held back commits for {still:.0f} s"
-            for each in partitions
-            if (still := each.looked_at(now)) > limit
-        ]
+        stalled = self._stalls.told(partitions, now)
         if self._commits.last_error:
             stalled.append(f"the last commit failed: {self._commits.last_error}")
         if self._dead_letter_topics is not None and self._dead_letter_topics.missing:

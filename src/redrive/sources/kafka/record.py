@@ -66,6 +66,7 @@ class Record(msgspec.Struct, gc=False, eq=False):
     began: float = 0.0  # when the first try began, by the engine's clock
     first_failed: float = 0.0  # … and when one first failed
     slot: Slot | None = None  # kept by the tracker
+    ended: bool = False  # whether its completion was told; what comes later changes nothing
     outputs: tuple[Any, ...] = ()  # what its worker sends on, in the exactly-once mode
 
     @property

@@ -9,6 +9,7 @@ event loop. Everything here happens on the event loop's thread. Knows no Kafka c
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from redrive.sources.kafka.lanes import Lanes
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.engines import ExecutionEngine
     from redrive.sources.kafka.events import CompletionEvent
     from redrive.sources.kafka.record import Assignment, Record
+
+_log = logging.getLogger("redrive.kafka")
 
 
 class WorkManager:
@@ -49,6 +52,17 @@ class WorkManager:
         self._flush()
         return dropped
 
+    def give_up(self, event: CompletionEvent) -> None:
+        """End the record of *event* with it, unless it ended meanwhile; whatever its worker still does is ignored."""
+        record = event.record
+        if record.ended or record.assignment.leaving:
+            return
+        _log.error("%r is given up while it is worked on: %s", record, event.error)
+        self.engine.forget(record)
+        follower = self._completed(event)
+        if follower is not None:
+            self.engine.submit([follower])
+
     async def close(self, grace: float) -> None:
         """Stop, at the latest after *grace* seconds; what has not run is delivered as released."""
         await self.engine.close(grace)
@@ -56,7 +70,11 @@ class WorkManager:
 
     def _completed(self, event: CompletionEvent) -> Record | None:
         """Keep *event* for the next hand-over; return the record whose turn it is now."""
-        follower = self.lanes.leave(event.record)
+        record = event.record
+        if record.ended:  # it was given up meanwhile, and its lane goes on without it
+            return None
+        record.ended = True
+        follower = self.lanes.leave(record)
         if not self._events:
             asyncio.get_running_loop().call_soon(self._flush)
         self._events.append(event)
