@@ -11,6 +11,7 @@ from redrive import Redrive, RetryPolicy, Status
 from redrive.core.letter import Draft
 from redrive.core.policy import DEFAULT_RETRY_POLICY
 from redrive.stores.contract import Want
+from redrive.stores.memory import MemoryStore
 from redrive.testing import FakeClock, drive
 
 
@@ -159,3 +160,52 @@ async def test_letters_run_in_the_order_they_became_due(clock):
             await app.enqueue("order.created", {"n": n})
         await test.run_until_idle()
     assert ran == list(range(60))
+
+
+class Watched(MemoryStore):
+    """A memory store that counts its exchanges, and answers them a while after they were made."""
+
+    def __init__(self, clock, *, pauses=0):
+        super().__init__(clock)
+        self.exchanges, self.pauses = 0, pauses
+
+    async def exchange(self, *settled_and_wanted, **claiming):
+        self.exchanges += 1
+        exchanged = await super().exchange(*settled_and_wanted, **claiming)
+        for _ in range(self.pauses):
+            await asyncio.sleep(0)
+        return exchanged
+
+
+@pytest.mark.parametrize("kinds", [("slow",), ("slow", "quick")])
+async def test_a_process_with_its_hands_full_leaves_the_store_alone(clock, kinds):
+    app, gate, store = Redrive("memory://", concurrency=4), asyncio.Event(), Watched(clock)
+
+    async def wait(order: dict):
+        await soon(gate.wait())
+
+    for kind in kinds:
+        app.add_handler(kind, wait, queue=kind)
+    async with drive(app, clock=clock, store=store) as test:
+        await app.enqueue_many([app.draft("slow", {}) for _ in range(50)])
+        while await test.processor.tick() == 0:
+            assert store.exchanges < 20
+        assert [test.lines.by_kind[kind].running for kind in kinds] == [4, 0][: len(kinds)]
+        gate.set()
+        await test.run_until_idle()
+
+
+async def test_what_was_claimed_in_the_instant_of_a_cancellation_is_given_back(clock):
+    app, store = Redrive("memory://"), Watched(clock, pauses=3)
+    app.add_handler("order.created", lambda order: None)
+    async with drive(app, clock=clock, store=store) as test:
+        letters = [(await app.enqueue("order.created", {})).id]
+        rounds = asyncio.ensure_future(test.processor.tick())
+        await asyncio.sleep(0)
+        [asked] = test.processor._asked  # the task that the cancellation has to meet
+        asked.exchange.add_done_callback(lambda _: rounds.cancel())
+        with pytest.raises(asyncio.CancelledError):
+            await rounds
+        await test.close()
+        letter = await test.letter(letters[0])
+    assert (letter.status, letter.attempts) == (Status.PENDING, 0)

@@ -97,8 +97,7 @@ class Processor:
         self._store_is(away="")
         hit("processor.after_exchange")
         self._take(exchanged.claims)
-        if self._has_ready and not self._asked:
-            self._ask()  # first of all: the store works while we tell, and while the handlers run
+        self._ask_ahead(exchanged)  # first of all: the store works while we tell, and while the handlers run
         self._tell(settled, exchanged)
         if self._asked:
             await asyncio.sleep(0)  # lets it reach the store where tasks do not start at once, and others have a turn
@@ -127,6 +126,11 @@ class Processor:
     def _has_ready(self) -> bool:
         return any(line.ready for line in self._lines.all)
 
+    def _ask_ahead(self, last: Exchanged) -> None:
+        """Ask while letters are ready to run; not for nothing, and not again at once when the *last* claim found none."""
+        if self._has_ready and not self._asked and (self._outcomes or (last.claims and self._wants())):
+            self._ask()
+
     def _ask(self) -> None:
         """Begin an exchange: settle what is done, claim what is lacking."""
         wants = self._wants()
@@ -136,17 +140,16 @@ class Processor:
         self._asked.append(_Asked(exchange, wants))
 
     async def _answer(self) -> tuple[list[tuple[Claim, Move]], Exchanged]:
-        """Wait for the oldest exchange; its claims must not be lost with our caller, so it is shielded."""
+        """Wait for the oldest exchange; if our caller is cancelled it goes on, and is answered the next time."""
         if not self._asked:
             self._ask()
-        oldest = self._asked[0]
-        try:
-            return await asyncio.shield(oldest.exchange)
-        finally:
-            if oldest.exchange.done():
-                self._asked.popleft()
-                for line, want in oldest.wants:
-                    line.asked -= want.limit
+        exchange, wants = self._asked[0]
+        if not exchange.done():
+            await asyncio.wait((exchange,))  # a shield would drop what was claimed if both end in the same instant
+        self._asked.popleft()
+        for line, want in wants:
+            line.asked -= want.limit
+        return exchange.result()
 
     async def _exchange(self, wants: list[Want]) -> tuple[list[tuple[Claim, Move]], Exchanged]:
         outcomes, self._outcomes = self._outcomes, []
@@ -158,6 +161,10 @@ class Processor:
             raise
 
     # ------------------------------------------------------------------ claiming
+
+    def lacking(self) -> list[Want]:
+        """Return what this process would claim now; nothing if it holds all that it may."""
+        return [want for _, want in self._wants()]
 
     def _wants(self) -> list[tuple[Line, Want]]:
         if self.stopping or self._suspect or self._alone:

@@ -146,10 +146,11 @@ class Worker:
                 await self._wait(await self._rest(rest))
 
     async def _rest(self, least: float) -> float:
-        """Return how long nothing is known to be due."""
+        """Return how long nothing is known to be due that there is room for."""
+        wants = self._processor.lacking()
         with contextlib.suppress(StoreError):
-            backlog = await self._store.backlog(self._lines.every_want())
-            if backlog.next_due is not None:
+            backlog = await self._store.backlog(wants) if wants else None
+            if backlog is not None and backlog.next_due is not None:
                 return min(backlog.next_due or 0.02, self._poll)
         return min(least, self._poll)
 
