@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from redrive import Redrive, Status
 from redrive.cli.root import app as command_line
 from redrive.core.query import parse
-from redrive.errors import StoreUnavailable
+from redrive.errors import QueueFull, SourceError, StoreUnavailable
 from redrive.sources.kafka import Collector, KafkaSender
 from redrive.sources.kafka.headers import NAMESPACE
 from redrive.stores.memory import MemoryStore
@@ -105,6 +105,25 @@ async def test_a_topic_made_anew_under_an_old_name_has_letters_of_its_own(stage,
     assert {letter.payload for letter in await letters(store)} == {b"old", b"new"}
 
 
+async def test_a_topic_made_anew_while_it_is_collected_has_letters_of_its_own(stage, store):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"old"}] * 5, topic=stage.dlq)
+    quick = stage.kafka(settings={"topic.metadata.refresh.interval.ms": 300})
+    collector = Collector(quick, [stage.dlq], store, group=stage.group)
+    task = asyncio.create_task(collector.run())
+    try:
+        await until(lambda: collector.collected == 5)
+        stage.admin.delete_topics([stage.dlq])[stage.dlq].result(30)
+        await until(lambda: stage.dlq not in stage.admin.list_topics(timeout=10).topics)
+        stage.create(topic=stage.dlq)
+        stage.produce([{"value": b"new"}], topic=stage.dlq)
+        await until(lambda: task.done() or collector.collected + collector.known == 6)
+    finally:
+        collector.stop()
+        await task
+    assert {letter.payload for letter in await letters(store)} == {b"old", b"new"}
+
+
 class _AwayAtFirst(MemoryStore):
     refused = 0
 
@@ -132,6 +151,111 @@ async def test_nothing_is_committed_while_the_store_is_away(stage):
     assert (await collect(stage, store, clock=Watching())).collected == 1
     assert seen == [None, None]
     assert stage.committed(topic=stage.dlq) == 1
+
+
+class _FullAtFirst(MemoryStore):
+    refused = 0
+
+    async def put(self, drafts):
+        if not self.refused:
+            self.refused = 1
+            raise QueueFull("kafka", 1)
+        return await super().put(drafts)
+
+
+async def test_dead_letters_wait_while_their_queue_is_full(stage):
+    store = _FullAtFirst()
+    await store.open()
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"v"}], topic=stage.dlq)
+    assert (await collect(stage, store)).collected == 1
+
+
+async def test_a_record_that_comes_while_the_store_is_away_is_not_forgotten(stage, store):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"v"}], topic=stage.dlq)
+    [message] = stage.read(stage.dlq)
+
+    class Client:  # a partition is assigned, and its first record comes, in the one poll of a wait
+        def assignment(self):
+            return []
+
+        def pause(self, _places):
+            pass
+
+        def resume(self, _places):
+            pass
+
+        def poll(self, _wait):
+            return message
+
+    collector = Collector(stage.kafka(), [stage.dlq], store, group=stage.group)
+    await collector._stay(Client())
+    await asyncio.wait_for(collector.run(until_end=True), 30)
+    assert collector.collected + collector.known == 2  # once from the wait, once from the topic
+    assert len(await letters(store)) == 1
+
+
+async def test_a_dead_letter_whose_header_names_are_no_text_is_collected(stage, store):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"v"}], topic=stage.dlq)
+    [message] = stage.read(stage.dlq)
+
+    class Odd:  # the client's own producer cannot write such a name, others can
+        topic, partition, offset = message.topic, message.partition, message.offset
+        key, value = message.key, message.value
+
+        def headers(self):
+            return b"\xff".decode()
+
+    draft = await Collector(stage.kafka(), [stage.dlq], store, group=stage.group)._draft(Odd())
+    assert (draft.payload, draft.origin) == (b"v", f"kafka:{stage.topic}")
+
+
+@pytest.mark.parametrize("glob", ["*.dlq", "*a*.dlq", "?-[!b]*.dlq", "x-a.d*"])
+async def test_a_glob_may_have_several_signs(stage, store, glob):
+    for name in ("x-a.dlq", "x-b"):
+        stage.create(topic=f"{stage.topic}-{name}")
+        stage.produce([{"value": name.encode()}], topic=f"{stage.topic}-{name}")
+    await collect(stage, store, f"{stage.topic}-{glob}")
+    assert [letter.payload for letter in await letters(store)] == [b"x-a.dlq"]
+
+
+async def test_a_pattern_that_the_client_cannot_read_is_refused_with_a_way_out(stage, store):
+    with pytest.raises(SourceError, match="globs such as"):
+        await collect(stage, store, "^(?>a)")
+
+
+async def test_a_collector_that_is_cancelled_closes_its_client_only_after_the_call_it_is_in(stage, store):
+    stage.create(topic=stage.dlq)
+    order = []
+
+    class Watched(Collector):
+        def _connect(self):
+            client = super()._connect()
+
+            class Client:
+                def __getattr__(self, name):
+                    return getattr(client, name)
+
+                def consume(self, *words):
+                    order.append("begins")
+                    found = client.consume(*words)
+                    order.append("ends")
+                    return found
+
+                def close(self):
+                    order.append("closes")
+                    client.close()
+
+            return Client()
+
+    task = asyncio.create_task(Watched(stage.kafka(), [stage.dlq], store, group=stage.group).run())
+    await until(lambda: len(order) > 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert order[-2:] == ["ends", "closes"]
 
 
 async def test_a_glob_finds_every_dead_letter_topic_and_no_other(stage, store):

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from redrive.sources.kafka.headers import NAMESPACE, Header, split
+from redrive.sources.kafka.messages import headers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class Choice:
 
 def read_letter(message: Any) -> DeadLetter:
     """Return *message*, as the client gives it, as a dead letter; headers that are missing read as empty."""
-    headers = tuple(message.headers() or ())
+    headers = tuple(headers_of(message))
     _, ours = split(headers)
     said = {name: value.decode("utf-8", "replace") for name, value in ours.items()}
     return DeadLetter(

@@ -10,21 +10,23 @@ away nothing is committed and nothing is lost. Decides nothing about the letters
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import logging
+import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from redrive.engine.clock import SystemClock, new_id
-from redrive.errors import SourceError, StoreUnavailable
+from redrive.errors import QueueFull, SourceError, StoreUnavailable
 from redrive.failpoints import hit
 from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.letters import KIND, Found, draft_of
+from redrive.sources.kafka.messages import headers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
@@ -61,6 +63,9 @@ class Collector:
         self._group, self._queue, self._clock = group, queue, clock or SystemClock()
         self._admin = AdminClient(config.client_settings())
         self._ids: dict[str, str] = {}  # of topics
+        self._last: dict[tuple[str, int], int] = {}  # offsets that were read last
+        self._early: list[Any] = []  # read while the store was away
+        self._thread = ThreadPoolExecutor(1, "redrive-collect")  # one, so that no client is closed within a call
         self._ended: set[tuple[str, int]] = set()  # partitions that were read up to their end
         self._stopping = False
         self.collected = 0  # letters that are new
@@ -73,15 +78,16 @@ class Collector:
     async def run(self, *, until_end: bool = False) -> None:
         """Collect until stopped or, with *until_end*, until every topic is read; raise SourceError if that fails."""
         consumer = self._connect()
-        consumer.subscribe(self._topics, on_revoke=self._revoked, on_lost=self._revoked)
         try:
+            self._subscribe(consumer)
             while not self._stopping and not (until_end and self._is_at_end(consumer)):
-                messages = await asyncio.to_thread(consumer.consume, _BATCH, _GLANCE)
-                batch = [message for message in messages if self._is_record(message)]
+                messages = await self._blocking(consumer.consume, _BATCH, _GLANCE)
+                early, self._early = self._early, []
+                batch = [message for message in [*early, *messages] if self._is_record(message)]
                 if batch:
                     await self._keep(consumer, batch)
         finally:
-            await asyncio.to_thread(consumer.close)
+            await self._blocking(consumer.close)
 
     # ------------------------------------------------------------------ one batch
 
@@ -91,20 +97,21 @@ class Collector:
             try:
                 receipts = await self._store.put(drafts)
                 break
-            except StoreUnavailable as error:
-                _log.warning("%d dead letters wait, the store is away: %s", len(drafts), error)
+            except (StoreUnavailable, QueueFull) as error:
+                _log.warning("%d dead letters wait, the store does not take them: %s", len(drafts), error)
                 await self._stay(consumer)
                 if self._stopping:
                     return
         hit("kafka.after_collect")
         new = sum(not receipt.duplicate for receipt in receipts)
         self.collected, self.known = self.collected + new, self.known + len(receipts) - new
-        await asyncio.to_thread(self._commit, consumer, batch)
+        await self._blocking(self._commit, consumer, batch)
 
     async def _draft(self, message: Any) -> Any:
         topic = message.topic()
+        self._note((topic, message.partition()), message.offset())
         if topic not in self._ids:
-            self._ids[topic] = await asyncio.to_thread(self._topic_id, topic)
+            self._ids[topic] = await self._blocking(self._topic_id, topic)
         found = Found(
             topic=topic,
             topic_id=self._ids[topic],
@@ -112,7 +119,7 @@ class Collector:
             offset=message.offset(),
             key=message.key(),
             value=message.value(),
-            headers=tuple(message.headers() or ()),
+            headers=tuple(headers_of(message)),
         )
         home = topic.removesuffix(self._config.dlq_topic_suffix)
         account, folder = read_account(found.headers, home=home), self._config.dlq_spill_folder
@@ -120,11 +127,12 @@ class Collector:
 
     async def _stay(self, consumer: Consumer) -> None:
         """Wait for the store without leaving the group: polling goes on, reading does not."""
-        assigned = await asyncio.to_thread(consumer.assignment)
-        consumer.pause(assigned)
-        await asyncio.to_thread(consumer.poll, 0)
+        consumer.pause(await self._blocking(consumer.assignment))
+        message = await self._blocking(consumer.poll, 0)
+        if message is not None:  # of a partition that came to us in this very moment; its place has moved on
+            self._early.append(message)
         await self._clock.sleep(_AWAY)
-        consumer.resume(await asyncio.to_thread(consumer.assignment))
+        consumer.resume(await self._blocking(consumer.assignment))
 
     def _commit(self, consumer: Consumer, batch: list[Any]) -> None:
         after = {(message.topic(), message.partition()): message.offset() + 1 for message in batch}
@@ -135,6 +143,9 @@ class Collector:
             _log.warning("what was collected could not be committed: %s", error.args[0].str())
 
     # ------------------------------------------------------------------ the client
+
+    async def _blocking(self, call: Callable[..., Any], *words: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *words)
 
     def _connect(self) -> Consumer:
         return Consumer({
@@ -147,6 +158,15 @@ class Collector:
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
         })  # fmt: skip
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        try:
+            consumer.subscribe(self._topics, on_revoke=self._revoked, on_lost=self._revoked)
+        except KafkaException as error:
+            raise SourceError(
+                f"cannot collect {self._topics!r}: {error.args[0].str()}; name topics, globs such as '*.dlq', "
+                "or POSIX patterns that begin with '^'"
+            ) from None
 
     def _is_record(self, message: Any) -> bool:
         error = message.error()
@@ -161,6 +181,12 @@ class Collector:
         else:
             _log.warning("the collector's consumer says: %s", error.str())
         return False
+
+    def _note(self, place: tuple[str, int], offset: int) -> None:
+        """Note how far a partition was read; one that starts again may be of a topic that was made anew."""
+        if offset <= self._last.get(place, -1):
+            self._ids.pop(place[0], None)
+        self._last[place] = offset
 
     def _is_at_end(self, consumer: Consumer) -> bool:
         assigned = {(place.topic, place.partition) for place in consumer.assignment()}
@@ -179,7 +205,12 @@ class Collector:
 
 
 def _pattern(topic: str) -> str:
-    """Return a glob as the client's pattern; a plain name, and a pattern, as they are."""
+    """Return a glob as the client's pattern, which knows fewer signs than Python's; any other name as it is."""
     if topic.startswith("^") or not set(topic) & set("*?["):
         return topic
-    return "^" + fnmatch.translate(topic).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z") + "$"
+    parts = re.split(r"(\*|\?|\[[^\]]+\])", topic)  # every second one is a sign
+    return "^" + "".join(_sign(part) if at % 2 else re.escape(part) for at, part in enumerate(parts)) + "$"
+
+
+def _sign(text: str) -> str:
+    return {"*": ".*", "?": "."}.get(text) or text.replace("[!", "[^", 1)
