@@ -117,11 +117,12 @@ def _failure(error_type: str, message: str, frames: tuple[str, ...], verdict: Ve
 
 
 def _judge(error: BaseException, policy: RetryPolicy, rules: Rules) -> Verdict:
+    listed = policy.terminal_errors or policy.retryable_errors
+    if not listed and _is_bare(error) and (verdict := _by_class_alone(type(error), rules)):  # type: ignore[arg-type]  # a class of the usual kind can be hashed
+        return verdict
     explicit = _by_own_word(error, rules) or _by_lists(_lineage(error), policy)
     if explicit:
         return _with_floor(explicit, error)
-    if _is_bare(error) and (verdict := _by_class_alone(type(error), rules)):  # type: ignore[arg-type]  # a class of the usual kind can be hashed
-        return verdict
     if members := leaves(error):
         return _of_group([_judge(member, policy, rules) for member in members])
     verdict = (
@@ -274,7 +275,7 @@ def _is_bare(error: BaseException) -> bool:
 @lru_cache(maxsize=512)  # a dependency that is down raises the same class a thousand times
 def _by_class_alone(kind: type[BaseException], rules: Rules) -> Verdict | None:
     """Return the verdict on any bare error of exactly *kind*, or None if its class gives it something to look at."""
-    if rules.reads_texts or issubclass(kind, (OSError, BaseExceptionGroup)):
+    if rules.reads_texts or issubclass(kind, (OSError, BaseExceptionGroup, Reject, RetryAfter, Undecodable)):
         return None
     for each in kind.__mro__:
         if type(each) is not type or (each.__module__ != "builtins" and (_LOOKED_AT | _HOOKS) & vars(each).keys()):

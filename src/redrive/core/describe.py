@@ -39,7 +39,9 @@ def describe(error: BaseException) -> tuple[str, str, tuple[str, ...]]:
 
 def say(error: BaseException) -> tuple[str, str]:
     """Return the type and the message alone: frames cost as much again."""
-    return type_name(type(error)), clean(_message(error), MESSAGE_LIMIT)
+    kind = type(error)
+    name = _plain_name(kind) if type(kind) is type else type_name(kind)  # type: ignore[arg-type]  # it can be hashed
+    return name, clean(_message(error), MESSAGE_LIMIT)
 
 
 def clean(text: str, limit: int) -> str:
@@ -73,6 +75,11 @@ def type_name(kind: type) -> str:
     if type(module) is not str or module == "builtins" or _is_ours(module):
         return clean(name, NAME_LIMIT)
     return clean(f"{module[:NAME_LIMIT]}.{name}", NAME_LIMIT)
+
+
+@lru_cache(maxsize=512)  # see `_place`
+def _plain_name(kind: type) -> str:
+    return type_name(kind)
 
 
 def text_of(error: BaseException) -> str:

@@ -127,7 +127,7 @@ class Processor:
         return any(line.ready for line in self._lines.all)
 
     def _ask_ahead(self, last: Exchanged) -> None:
-        """Ask while letters are ready to run; not for nothing, and not again at once when the *last* claim found none."""
+        """Ask while letters are ready to run; not for nothing, nor again at once when the *last* claim found none."""
         if self._has_ready and not self._asked and (self._outcomes or (last.claims and self._wants())):
             self._ask()
 
