@@ -134,3 +134,35 @@ async def test_the_command_line_lists_counts_shows_and_replays(dead):
     assert "30 would be replayed" in run("replay", dead.dlq, "--dry-run", "--header", "own=h", "--since", "1h")
     assert "0 would be replayed" in run("replay", dead.dlq, "--dry-run", "--until", "2020-01-01")
     assert "10 replayed" in run("replay", dead.dlq, "--exception", "KeyError", "--transactional")
+
+
+PLAIN = [("x-error-reason", b"ValueError: no"), ("x-retry-attempt", b"3"), ("partition", b"1"), ("offset", b"7")]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        lambda topic: [*PLAIN, ("source-topic", topic.encode()), ("epoch", b"1")],
+        lambda topic: [("kafka_dlt-original-topic", topic.encode()), ("kafka_dlt-original-partition", b"\0\0\0\1")],
+    ],
+    ids=["plain", "spring"],
+)
+async def test_dead_letters_that_others_wrote_go_home_with_their_own_headers(stage, foreign):
+    stage.create(partitions=2)
+    stage.create(topic=stage.dlq)
+    headers = [("trace", b"t"), *foreign(stage.topic)]
+    stage.produce([{"value": b"x", "key": b"k", "headers": headers}], topic=stage.dlq)
+    [letter] = browse(stage.kafka(), stage.dlq, Choice())
+    assert (letter.home, letter.home_partition) == (stage.topic, 1)
+    assert (await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Choice())).replayed == 1
+    [home] = stage.read()
+    assert (home.partition(), home.key(), home.value()) == (1, b"k", b"x")
+    assert home.headers() == [("trace", b"t"), ("x-redrive-replays", b"1")]
+
+
+async def test_a_dead_letter_that_names_no_topic_is_refused_with_the_way_out(stage):
+    stage.create()
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"x"}], topic=stage.dlq)
+    with pytest.raises(SourceError, match="does not say where it came from; `redrive kafka collect`"):
+        replay(stage.kafka(), stage.dlq, Choice())

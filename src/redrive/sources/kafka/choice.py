@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from redrive.sources.kafka.headers import NAMESPACE, Header, split
+from redrive.sources.kafka.dialects import OURS, read_account
+from redrive.sources.kafka.headers import NAMESPACE, Header, replayed, split
 from redrive.sources.kafka.messages import headers_of
 
 
@@ -79,7 +80,7 @@ def read_letter(message: Any) -> DeadLetter:
     """Return *message*, as the client gives it, as a dead letter; headers that are missing read as empty."""
     headers = tuple(headers_of(message))
     _, ours = split(headers)
-    said = {name: value.decode("utf-8", "replace") for name, value in ours.items()}
+    account = read_account(headers)
     return DeadLetter(
         topic=message.topic(),
         partition=message.partition(),
@@ -88,15 +89,21 @@ def read_letter(message: Any) -> DeadLetter:
         value=message.value(),
         headers=headers,
         timestamp=message.timestamp()[1],
-        home=said.get("source-topic", ""),
-        home_partition=_whole(said.get("partition", "")) if said.get("partition") else -1,
-        reason=said.get("x-error-reason", ""),
-        attempt=said.get("x-retry-attempt", ""),
-        disposition=said.get(f"{NAMESPACE}disposition", ""),
-        exception=said.get(f"{NAMESPACE}exception", ""),
-        origin=said.get(f"{NAMESPACE}id", ""),
-        replays=_whole(said.get(f"{NAMESPACE}replays", "0")),
+        home=account.topic,
+        home_partition=-1 if account.partition is None else account.partition,
+        reason=account.message,
+        attempt="" if account.attempt is None else str(account.attempt),
+        disposition=account.disposition,
+        exception=account.error_type,
+        origin=ours.get(f"{NAMESPACE}id", b"").decode("utf-8", "replace") or account.origin.removeprefix("kafka:"),
+        replays=_whole(ours.get(f"{NAMESPACE}replays", b"0").decode("utf-8", "replace")),
     )
+
+
+def headers_home(letter: DeadLetter) -> list[Header]:
+    """Return the headers that *letter* goes home with: its record's own, whoever made it a dead letter."""
+    account = read_account(letter.headers)
+    return replayed(letter.headers if account.dialect == OURS.name else account.own)
 
 
 def _within(value: int, low: int | None, high: int | None) -> bool:

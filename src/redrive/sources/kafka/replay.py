@@ -18,8 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.failpoints import hit
-from redrive.sources.kafka.choice import Choice, DeadLetter, read_letter
-from redrive.sources.kafka.headers import replayed
+from redrive.sources.kafka.choice import Choice, DeadLetter, headers_home, read_letter
 from redrive.sources.kafka.oversize import whole
 from redrive.sources.kafka.parking import let_run
 
@@ -205,8 +204,7 @@ class _Sender:
         refused: list[str] = []
         stray = next((letter for letter in letters if letter.home not in homes), None)
         if stray is not None:
-            message = f"{stray.place} came from {stray.home!r}, which this replay may not write to; allow it by name"
-            raise SourceError(message)
+            raise SourceError(_refusal(stray))
         for letter in letters:
             self._produce(letter, confirmed, refused)
         self._producer.flush(_REQUEST)
@@ -223,7 +221,7 @@ class _Sender:
             else:
                 refused.append(error.str())
 
-        headers: Any = replayed(letter.headers)
+        headers: Any = headers_home(letter)
         value = whole(letter.place, letter.value, letter.headers, folder=self._folder)
         try:
             self._producer.produce(
@@ -240,6 +238,12 @@ class _Sender:
             found = self._producer.list_topics(letter.home, _REQUEST).topics[letter.home]
             self._partitions[letter.home] = len(found.partitions)
         return letter.home_partition if letter.home_partition < self._partitions[letter.home] else -1
+
+
+def _refusal(letter: DeadLetter) -> str:
+    if not letter.home:
+        return f"{letter.place} does not say where it came from; `redrive kafka collect` keeps it and can send it home"
+    return f"{letter.place} came from {letter.home!r}, which this replay may not write to; allow it by name"
 
 
 class _Pace:
