@@ -40,8 +40,8 @@ class Missing(Exception):
 class Broker:
     """One node, broker and controller, in KRaft mode; use it as a context manager."""
 
-    def __init__(self, **properties: object) -> None:
-        self.port, self._controller = _free_port(), _free_port()
+    def __init__(self, node: int = 1, **properties: object) -> None:
+        self.node, self.port, self.controller = node, _free_port(), _free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.folder = Path(tempfile.mkdtemp(prefix="redrive-kafka-"))
         self._properties = properties
@@ -49,8 +49,7 @@ class Broker:
 
     def __enter__(self) -> Self:
         try:
-            self._configure()
-            self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", _CLUSTER, "-c", self._config).wait(60)
+            self.format()
             self.start()
         except BaseException:
             self.close()
@@ -60,12 +59,26 @@ class Broker:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
+    def format(self, voters: str = "") -> None:
+        """Write its configuration and an empty log: alone, or as one of the *voters* of a cluster."""
+        self._configure({"controller.quorum.voters": voters} if voters else {})
+        alone = () if voters else ("--standalone",)
+        self._java("kafka.tools.StorageTool", "format", *alone, "-t", _CLUSTER, "-c", self._config).wait(60)
+
     def start(self, limit: float = 60) -> None:
         """Start, or start again, on the same port and data; return once it answers."""
+        self.launch()
+        self.wait(limit)
+
+    def launch(self) -> None:
+        """Start it, and do not wait."""
         self._process = self._java("kafka.Kafka", self._config)
+
+    def wait(self, limit: float = 60) -> None:
+        """Return once it answers."""
         end = time.monotonic() + limit
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > end:
+            if self._process is None or self._process.poll() is not None or time.monotonic() > end:
                 raise Missing(f"the broker did not start: {self._log.read_text()[-2000:]}")
             time.sleep(0.05)
 
@@ -105,14 +118,14 @@ class Broker:
         if self._process is not None:
             self._process.send_signal(number)
 
-    def _configure(self) -> None:
+    def _configure(self, quorum: dict[str, object]) -> None:
         listener = f"PLAINTEXT://127.0.0.1:{self.port}"
         lines: dict[str, object] = {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
+            "node.id": self.node,
+            **(quorum or {"controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller}"}),
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"{listener},CONTROLLER://127.0.0.1:{self._controller}",
+            "listeners": f"{listener},CONTROLLER://127.0.0.1:{self.controller}",
             "advertised.listeners": listener,
             "log.dirs": self.folder / "data",
             "auto.create.topics.enable": "false",
@@ -122,6 +135,7 @@ class Broker:
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
+            "log.cleaner.backoff.ms": 200,  # compacted topics are compacted while a test looks
             "group.min.session.timeout.ms": 500,
             "group.consumer.min.session.timeout.ms": 500,
             "group.consumer.min.heartbeat.interval.ms": 100,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import apsw
 import msgspec
-from tests.servers import postgres
+from tests.servers import kafka, postgres
 from tests.torture.nursery import ROOT
 
 FOLDER = Path(__file__).parent / "evidence"
@@ -87,6 +87,10 @@ def _commit() -> str:
 
 
 def _versions(name: str) -> dict[str, str]:
+    if name.startswith("kafka-"):
+        return {
+            "python": platform.python_version(), "confluent-kafka": version("confluent-kafka"), "kafka": kafka.VERSION
+        }  # fmt: skip
     if not name.startswith("pg-"):
         return {"python": platform.python_version(), "apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()}
     asked = subprocess.run([postgres.binaries(18) / "postgres", "--version"], capture_output=True, check=True)

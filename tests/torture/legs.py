@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.servers import postgres
+from tests.servers import kafka, postgres
 from tests.torture import crowd, held, kills, plug, powercut, zombies
 from tests.torture.nursery import Nursery
 
@@ -62,6 +62,16 @@ def _pg_server(seed: int, cycles: int, folder: Path) -> Leg:
     """Every fourth leg the server dies while letters of dead workers are rescued."""
     with postgres.running(18) as server:
         return _leg(plug.at_random(folder, server, cycles, seed, rescue=seed % 4 == 0))
+
+
+def _kafka_kills(seed: int, cycles: int, folder: Path) -> Leg:
+    """Members of a consumer group die, one for every hundred records; a cycle is a record."""
+    from tests.torture import kafka_kills  # noqa: PLC0415 - needs a Kafka client, which the others do not
+
+    with kafka.Broker() as broker:
+        found = kafka_kills.at_random(broker.bootstrap, folder, cycles, max(1, cycles // 100), seed)
+    counted = ("produced", "kills", "handled", "dead", "ran_twice", "dead_twice", "looks")
+    return Leg(cycles, {name: getattr(found, name) for name in counted}, found.problems)
 
 
 def _pg_crowd(_seed: int, cycles: int, folder: Path) -> Leg:
@@ -156,6 +166,7 @@ FORMS = {
     "pg-crowd": Form(_pg_crowd, 100_000, 100_000),
     "pg-lanes": Form(_pg_lanes, 50_000, 50_000),
     "pg-held": Form(_pg_held, 60, 60),
+    "kafka-kills": Form(_kafka_kills, 10_000, 50_000),
 }
 
 

@@ -9,7 +9,7 @@ import time
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
@@ -24,8 +24,8 @@ LIMIT = 30.0
 class Stage:
     """A topic, a group and the outside view of both."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: str, name: str, replicas: int = 1) -> None:
+        self.bootstrap, self.replicas = bootstrap, replicas
         self.topic = f"{re.sub('[^a-z0-9_]+', '-', name.lower())[:120]}-{next(_NUMBERS)}"
         self.group = f"group-of-{self.topic}"
         self.dlq = f"{self.topic}.dlq"
@@ -49,7 +49,9 @@ class Stage:
 
     def create(self, partitions: int = 1, *, topic: str = "", **config: str) -> None:
         name = topic or self.topic
-        new = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+        new = NewTopic(
+            name, partitions, self.replicas, config={key.replace("_", "."): value for key, value in config.items()}
+        )
         self.admin.create_topics([new])[name].result(LIMIT)
 
     def produce(self, records: Iterable[dict[str, Any]], *, topic: str = "", **settings: Any) -> None:
@@ -73,10 +75,11 @@ class Stage:
         messages, ended = [], 0
         while ended < len(partitions):
             message = reader.poll(LIMIT)
+            assert message is not None, f"{name} cannot be read"
             if message.error() is None:
                 messages.append(message)
             else:
-                ended += 1
+                ended += message.error().code() == KafkaError._PARTITION_EOF
         reader.close()
         return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,16 @@ def test_a_consumer_killed_at_any_step_loses_nothing(stage, tmp_path, step):
     _, dead_twice = runs.check()
     if step in {"kafka.before_dlq", "kafka.after_poll", "kafka.after_dispatch"}:
         assert dead_twice == 0
+
+
+def test_a_consumer_killed_between_a_dead_letter_and_its_commit_writes_it_twice_under_one_name(stage, tmp_path):
+    runs = Runs(stage, tmp_path)
+    assert runs.start("kafka.after_dlq=kill@1").wait(60) == -signal.SIGKILL
+    runs.finish()
+    runs.check()
+    names = Counter(dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters())
+    assert len(names) == RECORDS // 10
+    assert max(names.values()) <= 2  # one for each life
 
 
 def test_a_consumer_that_stood_still_too_long_commits_nothing_over_its_successor(stage, tmp_path):

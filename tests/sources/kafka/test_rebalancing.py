@@ -117,13 +117,25 @@ async def test_a_static_member_that_restarts_keeps_its_partitions(stage):
     seen = []
 
     async def worker(record):
-        seen.append(record.value)
+        seen.append((record.value, record.epoch))
 
-    for round_ in (b"1", b"2"):
-        stage.produce([{"value": round_, "partition": n % 2} for n in range(10)])
-        async with running(stage.consumer(worker, group_instance_id="one")):
-            await until(lambda round_=round_: seen.count(round_) == 10)
-    assert total(stage, 2) == 20
+    async def other(record):
+        pass
+
+    def member(name, work):
+        brisk = {"heartbeat.interval.ms": 100}
+        return stage.consumer(work, group_instance_id=name, settings=brisk)
+
+    async with running(member("one", worker)) as task:
+        for round_ in (1, 2, 3):
+            second = member("two", other)
+            async with running(second):
+                await until(lambda second=second: second.assigned == 1)
+                stage.produce([{"value": b"%d" % round_, "partition": n % 2} for n in range(10)])
+                await until(lambda round_=round_: total(stage, 2) == 10 * round_)
+        assert not task.done()
+    assert len(seen) == 15
+    assert len({epoch for _, epoch in seen}) == 1  # what was its own never went, and it got nothing of the other's
 
 
 async def test_partitions_that_are_added_while_running_are_consumed(stage):

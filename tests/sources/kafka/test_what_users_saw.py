@@ -1,9 +1,9 @@
 """
 What users of an earlier parallel consumer saw, and must not see here.
 
-Each test is named after what they saw. Those that need no broker are beside what they test:
-the holes, the late start and `max_retries=0` in test_offsets.py and test_config.py, the worker
-processes in test_engines.py.
+Each test is named after what they saw. The parts that need no broker are tested beside what
+they are about as well: the holes and the late start in test_offsets.py, the worker processes in
+test_engines.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+from confluent_kafka import TopicPartition
 from tests.sources.kafka import workers
 from tests.sources.kafka.stage import running, until
 
 from redrive import Reject
+from redrive.errors import SettingsError
+from redrive.sources.kafka.choice import Choice
+from redrive.sources.kafka.replay import replay
+
+BRISK = {"heartbeat.interval.ms": 100}  # a member hears of the next at once
 
 
 async def rejects(record):
@@ -52,18 +59,30 @@ async def test_the_neighbours_of_a_crashing_message_were_never_handled(stage):
     assert [letter.key() for letter in stage.dead_letters()] == [b"30"]
 
 
-async def test_large_messages_in_one_batch_stopped_the_process_engine(stage):
+@pytest.mark.parametrize("batch_size", [None, 20])
+async def test_large_messages_in_one_batch_stopped_the_process_engine(stage, batch_size):
     stage.create()
     stage.produce([{"value": b"x" * 300_000, "key": b"%d" % n} for n in range(20)])
-    async with running(stage.consumer(workers.fine, execution={"mode": "process"})):
+    worker = workers.fine if batch_size is None else workers.batch_is_fine
+    async with running(stage.consumer(worker, execution={"mode": "process", "batch_size": batch_size})):
         await until(lambda: stage.committed() == 20)
+    assert stage.dead_letters() == []
+
+
+async def test_the_rest_of_a_batch_was_never_handled_after_a_timeout(stage, tmp_path):
+    stage.create()
+    own = [("book", str(tmp_path / "book").encode())]
+    stage.produce([{"value": b"hangs" if n == 2 else b"%d" % n, "key": b"%d" % n, "headers": own} for n in range(6)])
+    execution = {"mode": "process", "batch_size": 6, "task_timeout_ms": 300, "max_retries": 1}
+    async with running(stage.consumer(workers.batch_meets_its_fate, execution=execution)):
+        await until(lambda: stage.committed() == 6)
+    assert [letter.key() for letter in stage.dead_letters()] == [b"2"]
+    assert set((tmp_path / "book").read_text().split()) == {"0", "1", "3", "4", "5"}
 
 
 async def test_commits_stopped_for_good_at_a_deleted_record(stage):
     stage.create()
     stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(10)])
-    from confluent_kafka import TopicPartition  # noqa: PLC0415
-
     stage.admin.delete_records([TopicPartition(stage.topic, 0, 4)])[TopicPartition(stage.topic, 0)].result(30)
     seen = []
 
@@ -73,6 +92,27 @@ async def test_commits_stopped_for_good_at_a_deleted_record(stage):
     async with running(stage.consumer(worker)):
         await until(lambda: stage.committed() == 10)
     assert sorted(seen) == [4, 5, 6, 7, 8, 9]
+
+
+async def test_commits_stopped_for_good_at_a_compacted_record(stage):
+    soon = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "min_compaction_lag_ms": "0"}
+    stage.create(cleanup_policy="compact", max_compaction_lag_ms="100", **soon)
+    stage.produce([{"value": b"%d" % n, "key": b"k%d" % (n % 3 if n < 90 else n)} for n in range(100)])
+
+    def has_holes():
+        stage.produce([{"value": b"last", "key": b"last"}])  # the segment that is written to is never compacted
+        return len(stage.read()) < 30
+
+    await until(has_holes)
+    seen = []
+
+    async def worker(record):
+        seen.append(record.offset)
+
+    async with running(stage.consumer(worker)):
+        end = (await asyncio.to_thread(stage.read))[-1].offset() + 1
+        await until(lambda: stage.committed() == end)
+    assert len(seen) < 40
 
 
 async def test_a_group_that_started_at_the_end_of_the_log_never_committed(stage):
@@ -92,22 +132,28 @@ async def test_a_group_that_started_at_the_end_of_the_log_never_committed(stage)
 
 
 async def test_every_assignment_had_the_epoch_one(stage):
-    stage.create()
-    epochs = []
+    stage.create(partitions=2)
+    epochs: dict[int, list[int]] = {0: [], 1: []}
 
     async def worker(record):
-        epochs.append(record.epoch)
+        epochs[record.partition].append(record.epoch)
 
-    consumer = stage.consumer(worker)
+    async def other(record):
+        pass
+
+    consumer = stage.consumer(worker, settings=BRISK)
     async with running(consumer):
-        stage.produce([{"value": b"x"}])
-        await until(lambda: stage.committed() == 1)
-        async with running(stage.consumer(worker)):
-            await until(lambda: consumer.assigned == 0 or len(epochs) == 1)
-        await until(lambda: consumer.assigned == 1)
-        stage.produce([{"value": b"x"}])
-        await until(lambda: stage.committed() == 2)
-    assert len(epochs) == 2
+        stage.produce([{"value": b"x", "partition": n} for n in (0, 1)])
+        await until(lambda: all(epochs.values()))
+        second = stage.consumer(other, settings=BRISK)
+        async with running(second):
+            await until(lambda: second.assigned == 1)
+            [(_, moved)] = second._poller._partitions
+        await until(lambda: consumer.assigned == 2)
+        stage.produce([{"value": b"x", "partition": n} for n in (0, 1)])
+        await until(lambda: all(len(each) == 2 for each in epochs.values()))
+    assert epochs[moved][1] > epochs[moved][0]
+    assert epochs[1 - moved][1] == epochs[1 - moved][0]  # it never went
 
 
 async def test_done_messages_ran_again_after_every_restart(stage):
@@ -165,3 +211,108 @@ async def test_a_timeout_error_of_the_users_own_killed_the_worker_process(stage)
         await until(lambda: stage.committed() == 1)
     [letter] = stage.dead_letters()
     assert dict(letter.headers())["x-error-reason"] == b"TimeoutError: of my own"
+
+
+async def test_messages_were_committed_though_the_worker_was_never_called_without_retries(stage):
+    with pytest.raises(SettingsError, match="max_retries"):
+        stage.consumer(workers.fine, execution={"max_retries": 0})
+    stage.create()
+    stage.produce([{"value": b"x"}])
+    seen = []
+
+    async def worker(record):
+        seen.append(record.attempt)
+
+    async with running(stage.consumer(worker, execution={"max_retries": 1})):
+        await until(lambda: stage.committed() == 1)
+    assert seen == [1]
+
+
+async def test_a_key_ran_at_two_owners_at_once_during_a_rebalance(stage):
+    stage.create(partitions=2)
+    stage.produce([{"value": b"%d" % n, "key": b"%d" % (n % 4), "partition": n % 2} for n in range(40)])
+    at_work: list[bytes] = []
+    together, owners = [], set()
+
+    def owner(name):
+        async def worker(record):
+            together.append(record.key in at_work)
+            at_work.append(record.key)
+            await asyncio.sleep(0.1)
+            at_work.remove(record.key)
+            owners.add(name)
+
+        return stage.consumer(worker, settings=BRISK)
+
+    async with running(owner("first")):
+        await until(lambda: len(together) >= 4)
+        async with running(owner("second")):
+            await until(lambda: sum(stage.committed(p) or 0 for p in (0, 1)) == 40)
+    assert owners == {"first", "second"}
+    assert not any(together)
+
+
+async def test_everything_stood_still_while_dead_letters_could_not_be_published(stage):
+    stage.create()
+    stage.produce([{"value": b"bad", "key": b"bad%d" % n} for n in range(20)])
+    done = []
+
+    async def worker(record):
+        if record.value == b"bad":
+            raise Reject("never")
+        done.append(record.offset)
+
+    slow = {"retry_backoff_ms": 1000, "max_retries": 3}
+    consumer = stage.consumer(worker, dlq_create_topics=False, dlq_flush_timeout_ms=1000, execution=slow)
+    async with running(consumer):
+        await until(lambda: consumer.counts.failed == 20)
+        began = time.monotonic()
+        stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(500)])
+        await until(lambda: len(done) == 500)
+        assert time.monotonic() - began < 3  # twenty publishes one after the other would have taken a minute
+        stage.create(topic=stage.dlq)
+        await until(lambda: stage.committed() == 520)
+    assert len({dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters()}) == 20
+
+
+async def test_a_poisonous_message_kept_a_whole_worker_process_asleep_between_its_tries(stage):
+    stage.create()
+    stage.produce([{"value": b"poison" if n == 0 else b"x", "key": b"%d" % n} for n in range(50)])
+    far = {"mode": "process", "process_count": 1, "retry_backoff_ms": 600_000, "max_retry_backoff_ms": 600_000}
+    consumer = stage.consumer(workers.fails_if_poison, execution=far)
+    async with running(consumer):
+        await until(lambda: consumer.counts.processed == 49)
+    assert not stage.committed()
+
+
+async def test_a_hopeless_error_was_tried_as_often_as_a_passing_one(stage):
+    stage.create()
+    stage.produce([{"value": b"hopeless"}, {"value": b"passing"}])
+    tries = []
+
+    async def worker(record):
+        tries.append(record.value)
+        raise KeyError("no") if record.value == b"hopeless" else ConnectionError("away")
+
+    async with running(stage.consumer(worker, execution={"terminal_errors": (KeyError,)})):
+        await until(lambda: stage.committed() == 2)
+    assert (tries.count(b"hopeless"), tries.count(b"passing")) == (1, 3)
+
+
+async def test_there_was_no_way_to_send_a_dead_letter_again(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"k"}])
+    broken, handled = True, []
+
+    async def worker(record):
+        if broken:
+            raise Reject("never")
+        handled.append((record.key, record.value))
+
+    async with running(stage.consumer(worker)):
+        await until(lambda: stage.committed() == 1)
+        broken = False
+        receipt = await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Choice())
+        assert receipt.replayed == 1
+        await until(lambda: stage.committed() == 2)
+    assert handled == [(b"k", b"x")]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
+import resource
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -47,6 +51,11 @@ def dies_if_poison(record):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def fails_if_poison(record):
+    if record.value == b"poison":
+        raise RuntimeError("later")
+
+
 def raises_what_cannot_travel(record):
     error = RuntimeError("with a lock inside")
     error.lock = os.open
@@ -70,3 +79,53 @@ def batch_dies_if_poison(records):
 
 def batch_is_fine(records):
     assert all(record.value is not None for record in records)
+
+
+# ---------------------------------------------------------------------- what a worker process may meet
+
+
+def _segfault():
+    ctypes.string_at(0)
+
+
+def _hang_in_c():
+    re.match(r"(a+)+$", "a" * 60 + "b")  # for ever, with the interpreter's lock held
+
+
+def _out_of_memory():
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), most))
+    try:
+        sum(len(each) for each in [bytearray(1 << 20) for _ in range(1000)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _flood():
+    for _ in range(2000):
+        sys.stdout.write("x" * 10_000)
+    raise RuntimeError("y" * 20_000_000)
+
+
+FATES = {
+    b"killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    b"segfault": _segfault,
+    b"exits": lambda: os._exit(3),
+    b"hangs": lambda: time.sleep(60),
+    b"hangs in c": _hang_in_c,
+    b"memory": _out_of_memory,
+    b"flood": _flood,
+}
+
+
+def meets_its_fate(record):
+    """Do what the value says; write down what ends well in the file that a header names."""
+    FATES.get(record.value, lambda: None)()
+    with Path(dict(record.headers)["book"].decode()).open("ab", buffering=0) as book:
+        book.write(record.value + b"\n")
+
+
+def batch_meets_its_fate(records):
+    for record in records:
+        meets_its_fate(record)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("redrive.kafka")
 _QUICK = 0.05  # seconds between commits when nothing is left to do
 _PATIENCE = 30.0  # seconds after which a commit that nobody answers is given up
-_LEAST_ROOM = 256  # characters; a broker that allows fewer gets another alphabet
+_LEAST_ROOM = 256  # characters; a broker that allows fewer gets another alphabet, then ever shorter maps
 _Key = tuple[str, int]
 
 
@@ -116,7 +116,7 @@ class Commits:
     def _shorten(self) -> None:
         """Write smaller maps: this broker allows less than others."""
         self._last = 0.0
-        if self._limit // 2 >= _LEAST_ROOM:
+        if self._limit // 2 >= _LEAST_ROOM or self._alphabet is NARROW:
             self._limit //= 2
         else:
             self._alphabet = NARROW
