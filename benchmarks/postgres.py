@@ -40,7 +40,7 @@ class Sizes:
 
 
 FULL = Sizes(50_000, 5_000, runs=3, wakes=300, transactions=3_000, extras=True, history=history.FULL)
-QUICK = Sizes(10_000, 500, runs=1, wakes=30, transactions=300, extras=False, history=history.QUICK)
+QUICK = Sizes(8_000, 400, runs=1, wakes=20, transactions=200, extras=False, history=history.QUICK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
