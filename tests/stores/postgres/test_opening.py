@@ -66,6 +66,17 @@ async def test_the_script_makes_the_whole_schema(store, connection):
     assert await schema.version(connection, "by_hand") == (schema.newest(), 1)
 
 
+async def test_a_user_who_may_make_no_schemas_can_use_one_that_is_there(store, url, connection):
+    await connection.execute("DROP SCHEMA IF EXISTS given CASCADE; DROP ROLE IF EXISTS modest")
+    await connection.execute("CREATE ROLE modest LOGIN; CREATE SCHEMA given AUTHORIZATION modest")
+    modest = PostgresStore(url.replace("postgres@", "modest@"), schema="given")
+    await modest.open()
+    await put(modest, "a")
+    assert (await get(modest, "a")).payload == b"a"
+    await modest.migrate()
+    await modest.close()
+
+
 @pytest.mark.parametrize("name", ["", 'a"b', "a'b", "{x}", "x" * 64])
 def test_a_schema_name_that_nobody_should_have_is_refused(name):
     with pytest.raises(SettingsError, match="cannot use the schema"):

@@ -64,9 +64,15 @@ def script(schema: str, found: int = 0) -> str:
 
 
 def _steps(schema: str, steps: Iterable[str]) -> Iterable[str]:
-    yield f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)};"
+    yield _create(schema)
     yield from steps
     yield f"UPDATE {quoted(schema)}.outbox_meta SET version = {newest(schema)};"  # noqa: S608 - our own number
+
+
+def _create(schema: str) -> str:
+    """Make the schema if it is missing; IF NOT EXISTS would ask for the right to make one even where it is there."""
+    missing = f"NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = '{schema}')"
+    return f"DO $$ BEGIN IF {missing} THEN CREATE SCHEMA {quoted(schema)}; END IF; END $$;"
 
 
 async def migrate(connection: Any, schema: str) -> int:
