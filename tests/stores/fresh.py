@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TABLES = (
     "outbox", "outbox_waits", "outbox_tallies", "outbox_deltas", "outbox_groups", "outbox_queues", "outbox_workers",
     "outbox_state", "outbox_plans", "outbox_audit", "outbox_calls", "outbox_names", "event_handled",
-    "subscription",
+    "subscription", "outbox_unsure",
 )  # fmt: skip
 _seen: set[tuple[str, Path]] = set()
 

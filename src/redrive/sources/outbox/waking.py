@@ -18,7 +18,7 @@ from redrive.stores.postgres.listening import CHANNEL
 from redrive.stores.postgres.server import Server
 
 _REST = 0.02  # seconds between two notices
-_NOTIFY = "SELECT pg_notify($1, '')"
+_NOTIFY = f"NOTIFY {CHANNEL}"  # without parameters it is one message: behind a pooler, two may reach two servers
 
 
 class Waker:
@@ -67,4 +67,4 @@ async def _send_by(server: Server) -> None:
 
 
 async def _send(connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
-    await connection.execute(_NOTIFY, CHANNEL)
+    await connection.execute(_NOTIFY)

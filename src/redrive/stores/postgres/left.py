@@ -24,6 +24,7 @@ async def backlog(turn: Turn, wants: Sequence[Want]) -> Backlog:
     pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
     queues, kinds = [queue for queue, _ in pairs], [kind for _, kind in pairs]
     generation = wants[0].generation if wants else None
+    await turn.rows("make_sure")
     await turn.rows("place_arrivals", queues)
     due = await turn.value("next_due", queues, kinds, turn.now.wall, generation)
     in_flight = await turn.value("in_flight", queues, kinds)

@@ -56,6 +56,9 @@ SELECT coalesce(sum(n), 0)::bigint FROM (
 -- name: place_arrivals
 SELECT {schema}.outbox_place(q.name, NULL) FROM {schema}.outbox_queues AS q WHERE q.name = ANY ($1::text[]) AND q.ordered
 
+-- name: make_sure
+SELECT {schema}.outbox_make_sure()
+
 -- name: fold
 SELECT {schema}.outbox_fold($1)
 

@@ -48,7 +48,9 @@ BEGIN
     INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
     VALUES (p_queue, p_kind, 'enqueued', 1), (p_queue, p_kind, 'pending', 1);
     IF p_rich IS NOT NULL THEN
-        PERFORM {schema}.outbox_enrich(ARRAY[v_id], ARRAY[v_id], p_rich::jsonb, '{}', v_now);
+        PERFORM {schema}.outbox_wait_for(v_id, p_rich::jsonb);
+        PERFORM {schema}.outbox_enrich(
+            ARRAY[v_id], ARRAY[v_id], jsonb_set(p_rich::jsonb, '{0,after}', '[]'), '{}', v_now);
     END IF;
     IF p_names IS NOT NULL THEN
         INSERT INTO {schema}.outbox_names SELECT * FROM jsonb_each_text(p_names::jsonb) ON CONFLICT DO NOTHING;
@@ -57,6 +59,48 @@ BEGIN
         PERFORM pg_notify('outbox_default', '');
     END IF;
     RETURN NULL;
+END $$;
+
+-- Letters that wait for others, and of which nobody has made sure yet that these were not delivered meanwhile.
+CREATE TABLE {schema}.outbox_unsure (seq bigint NOT NULL);
+
+-- Let a new letter wait for others, without a lock on them that would last as long as the caller's transaction.
+CREATE FUNCTION {schema}.outbox_wait_for(p_id uuid, p_rich jsonb) RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    WITH waits AS (
+        INSERT INTO {schema}.outbox_waits (on_seq, seq)
+        SELECT DISTINCT needed.seq, own.seq
+          FROM jsonb_to_recordset(p_rich) AS r (after text[]) CROSS JOIN LATERAL unnest(r.after) AS a (id)
+          JOIN {schema}.outbox AS own ON own.id = p_id
+          JOIN {schema}.outbox AS needed ON needed.id = a.id::uuid
+         WHERE needed.status <> 'delivered' AND needed.seq <> own.seq RETURNING seq),
+    unsure AS (INSERT INTO {schema}.outbox_unsure SELECT DISTINCT seq FROM waits)
+    UPDATE {schema}.outbox AS o SET held = o.held + w.n
+      FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq;
+END $$;
+
+-- Let go those of them whose wait was over before it could be seen; every worker looks before it rests.
+CREATE FUNCTION {schema}.outbox_make_sure() RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE v_seqs bigint[];
+BEGIN
+    WITH looked_at AS (
+        DELETE FROM {schema}.outbox_unsure WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM {schema}.outbox_unsure LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING seq)
+    SELECT array_agg(seq) INTO v_seqs FROM looked_at;
+    IF v_seqs IS NULL THEN
+        RETURN;
+    END IF;
+    -- Whoever delivers one of them right now did not see who waits: wait for its end, and look then.
+    PERFORM 1 FROM {schema}.outbox AS o
+      WHERE o.seq IN (SELECT w.on_seq FROM {schema}.outbox_waits AS w WHERE w.seq = ANY (v_seqs))
+      ORDER BY o.seq FOR SHARE;
+    PERFORM {schema}.outbox_let_go(ARRAY(
+        SELECT DISTINCT w.on_seq FROM {schema}.outbox_waits AS w
+          LEFT JOIN {schema}.outbox AS o ON o.seq = w.on_seq
+         WHERE w.seq = ANY (v_seqs) AND coalesce(o.status, 'delivered') = 'delivered'));
 END $$;
 
 -- ---------------------------------------------------------------------- events with several handlers
