@@ -11,9 +11,11 @@ from tests.sources.kafka.stage import running, until
 
 from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, Output
+from redrive.sources.kafka.batches import BatchExecutionEngine
 from redrive.sources.kafka.config import read_configs
 from redrive.sources.kafka.engines import AsyncExecutionEngine
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.parked import ParkingWorkManager
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.stalls import Stalls, what_to_do
 from redrive.sources.kafka.work import WorkManager
@@ -155,6 +157,42 @@ async def test_one_that_ended_in_the_same_moment_keeps_its_own_end():
     bench.give_up(one)
     await bench.work.close(1)
     assert [str(event.status) for event in bench.heard] == ["success"]
+
+
+async def test_a_batch_that_fails_is_run_again_without_the_record_that_was_given_up():
+    go, calls, heard, owner = asyncio.Event(), [], [], partition()
+
+    async def worker(records):
+        calls.append([each.offset for each in records])
+        if len(calls) == 1:
+            await go.wait()
+            raise RuntimeError("all of them")
+
+    work = WorkManager(BatchExecutionEngine(worker, ExecutionConfig(batch_size=10)), "unordered", heard.extend)
+    records = [record(n, of=owner) for n in range(3)]
+    work.take(records)
+    await until(lambda: calls)
+    work.give_up(CompletionEvent(records[0], CompletionStatus.FAILURE, 1, None, "stalled"))
+    go.set()
+    await until(lambda: len(heard) == 3)
+    await work.close(1)
+    assert calls == [[0, 1, 2], [1], [2]]
+    assert sorted((event.offset, str(event.status)) for event in heard) == [
+        (0, "failure"), (1, "success"), (2, "success"),
+    ]  # fmt: skip
+
+
+async def test_where_keys_are_parked_those_behind_a_record_that_was_given_up_are_parked_once():
+    bench, owner = Bench(), partition()
+    bench.work = ParkingWorkManager(bench.work.engine, "key_hash", bench.heard.extend)
+    stuck, behind = record(0, of=owner), record(1, of=owner)
+    bench.work.take([stuck, behind])
+    await until(lambda: bench.seen == [0])
+    bench.give_up(stuck)
+    bench.go.set()
+    await until(lambda: not bench.work.engine.running and len(bench.heard) == 2)
+    await bench.work.close(1)
+    assert [(event.offset, event.disposition) for event in bench.heard] == [(0, "stalled"), (1, "parked")]
 
 
 STALLING = {"stall_after_ms": 300}
