@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redrive.sources.kafka.partition import Partition
 
-_WAIT_OUT = 1.0  # seconds above its share before a partition is paused
+_WAIT_OUT = 0.25  # seconds above its share before a partition is paused
 _LONGEST_WINDOW = 200_000  # records between a partition's watermark and its last one
 
 
