@@ -1,4 +1,4 @@
-"""Whatever a worker process meets costs the record that brought it, and no other: alone and in the middle of a batch."""
+"""Whatever a worker process meets costs the record that brought it and no other: alone and in the midst of a batch."""
 
 from __future__ import annotations
 
