@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.sources.kafka.samples import partition, record
 from tests.sources.kafka.stage import running, until
 
@@ -20,6 +21,7 @@ from redrive.errors import SettingsError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, Output, ParallelConsumer
 from redrive.sources.kafka.offset_map import fits, read_map
 from redrive.sources.kafka.offsets import OffsetTracker
+from redrive.sources.kafka.transactions import Transactions
 
 ROOT = Path(__file__).parents[3]
 STEPS = ["kafka.tx_begun", "kafka.tx_produced", "kafka.tx_before_commit", "kafka.tx_after_commit"]
@@ -172,3 +174,43 @@ def test_a_consumer_that_stood_still_in_a_transaction_cannot_commit_it_over_its_
         first.kill()
         first.wait()
     runs.check()
+
+
+class _Unheard:
+    """A producer whose first commit is carried out, or not, without an answer."""
+
+    def __init__(self, producer, answers) -> None:
+        self._producer, self._answers = producer, answers
+
+    def __getattr__(self, name):
+        return getattr(self._producer, name)
+
+    def commit_transaction(self, limit):
+        if self._answers:
+            if self._answers.pop():
+                self._producer.commit_transaction(limit)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
+        self._producer.commit_transaction(limit)
+
+    def abort_transaction(self, _limit):
+        raise KafkaException(KafkaError(KafkaError._CONFLICT, "a commit is under way"))
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+async def test_a_commit_that_nobody_answered_is_not_sent_again_unless_it_was_not_carried_out(
+    stage, monkeypatch, is_carried_out
+):
+    stage.create()
+    stage.create(topic=out(stage))
+    stage.produce([{"value": b"%d" % n, "key": b"%d" % n} for n in range(20)])
+    connect, answers = Transactions._connect, [is_carried_out]
+    monkeypatch.setattr(Transactions, "_connect", lambda self: _Unheard(connect(self), answers))
+
+    async def worker(record):
+        return Output(topic=out(stage), value=record.value)
+
+    consumer = stage.consumer(worker, exactly_once=True)
+    async with running(consumer):
+        await until(lambda: not answers and stage.committed() == 20)
+        await until(lambda: consumer.counts.in_flight == 0)
+    assert values(stage, out(stage)) == dict.fromkeys(range(20), 1)

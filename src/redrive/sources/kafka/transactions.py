@@ -89,9 +89,14 @@ class Transactions:
         self._partitions: Callable[[], Collection[Partition]]
         self._last = self._not_before = 0.0
         self._tries = 0  # transactions that failed in a row
+        self._asked = False  # whether the broker was asked to commit
+        self._in_doubt: list[_Part] = []  # … and did not say whether it has
         self.published = 0  # dead letters
         self.failures = 0
         self.last_error = ""
+        self._name = (
+            config.transactional_id or f"redrive-{group}-{new_id()}"
+        )  # one for life: a new producer ends the old
         self._producer = self._connect()
 
     @property
@@ -152,6 +157,8 @@ class Transactions:
 
     def _run(self, partitions: Iterable[Partition]) -> None:
         self._last = self._clock.monotonic()
+        if self._in_doubt and not self._settled():
+            return
         parts = [part for each in partitions if (part := self._part(each)) is not None]
         if not parts:
             return
@@ -192,18 +199,17 @@ class Transactions:
         return watermark is None or fits(watermark, ranges, limit=self._limit, alphabet=self._alphabet)
 
     def _transact(self, parts: list[_Part]) -> None:
-        producer = self._producer
+        producer, self._asked = self._producer, False
         producer.begin_transaction()
         hit("kafka.tx_begun")
         for part in parts:
             for result in part.results:
                 for message in result.messages:
                     self._produce(message)
-        places = [TopicPartition(each.partition.assignment.topic, each.partition.assignment.partition, *each.place)
-                  for each in parts]  # fmt: skip
         hit("kafka.tx_produced")
-        producer.send_offsets_to_transaction(places, self._consumer.consumer_group_metadata(), _LIMIT)
+        producer.send_offsets_to_transaction(list(map(_place, parts)), self._consumer.consumer_group_metadata(), _LIMIT)
         hit("kafka.tx_before_commit")
+        self._asked = True
         producer.commit_transaction(_LIMIT)
         hit("kafka.tx_after_commit")
 
@@ -239,7 +245,8 @@ class Transactions:
         self.last_error = error.str()
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._shorten()
-        self._abort(fatal=error.fatal())
+        if not self._abort(fatal=error.fatal()) and self._asked:
+            self._in_doubt = parts
         delay = self._policy.delay(self._tries, self._clock.draw())
         self._not_before = self._clock.monotonic() + delay
         form = "a transaction of %d partitions failed and is tried again in %.3f s: %s"
@@ -249,19 +256,40 @@ class Transactions:
             if self._tries >= self._policy.max_attempts:
                 self._halt(part.partition.assignment, f"its transactions fail: {self.last_error}")
 
-    def _abort(self, *, fatal: bool) -> None:
-        """Take back what was sent; after an error that a producer does not survive, start a new one."""
+    def _abort(self, *, fatal: bool) -> bool:
+        """Take back what was sent and return True; where that fails, start a new producer and return False."""
         try:
             if not fatal:
                 self._producer.abort_transaction(_LIMIT)
-                return
+                return True
         except KafkaException as error:
             _log.warning("a transaction could not be aborted: %s", error.args[0].str())
         try:
-            self._producer = self._connect()
-            self._producer.init_transactions(_LIMIT)
+            self._begin_anew()
         except KafkaException as error:  # the next transaction says so, and starts another one
             _log.warning("a new producer could not begin: %s", error.args[0].str())
+        return False
+
+    def _begin_anew(self) -> None:
+        """Start a new producer of the same name: whatever the old one had open is committed or aborted after this."""
+        self._producer = self._connect()
+        self._producer.init_transactions(_LIMIT)
+
+    def _settled(self) -> bool:
+        """Find out whether a commit that nobody answered was carried out; False while that cannot be known."""
+        parts = [part for part in self._in_doubt if not part.partition.assignment.closed]
+        try:
+            self._begin_anew()
+            found = self._consumer.committed([_place(part) for part in parts], _LIMIT) if parts else []
+        except KafkaException as error:
+            self._not_before = self._clock.monotonic() + self._policy.delay(self._tries, self._clock.draw())
+            _log.warning("whether a transaction was committed is not known yet: %s", error.args[0].str())
+            return False
+        self._in_doubt = []
+        there = [(each.offset, (each.metadata or "").rstrip("\0")) for each in found]
+        if parts and there == [part.place for part in parts]:
+            self._committed(parts)
+        return True
 
     def _shorten(self) -> None:
         """Write smaller maps: this broker allows less than others."""
@@ -271,7 +299,6 @@ class Transactions:
             self._alphabet = NARROW
 
     def _connect(self) -> Producer:
-        name = self._config.transactional_id or f"redrive-{self._group}-{new_id()}"
         return Producer({
             "linger.ms": 5,
             "message.max.bytes": 1_000_000_000,  # the topics' own limits decide
@@ -279,7 +306,12 @@ class Transactions:
             **self._config.producer_settings,
             "enable.idempotence": True,
             "acks": "all",
-            "transactional.id": name,
+            "transactional.id": self._name,
             "transaction.timeout.ms": self._config.transaction_timeout_ms,
             "message.timeout.ms": self._config.transaction_timeout_ms,
         })  # fmt: skip
+
+
+def _place(part: _Part) -> TopicPartition:
+    owner = part.partition.assignment
+    return TopicPartition(owner.topic, owner.partition, *part.place)
