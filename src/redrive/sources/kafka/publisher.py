@@ -74,6 +74,7 @@ class DeadLetterPublisher:
         self._config, self._group, self._policy, self._topics, self._clock = config, group, policy, topics, clock
         self._delivered, self._halt, self._resume = delivered, halt, resume
         self._producer = self._connect()
+        self._broken = False  # by an error that a producer does not survive
         self._waiting: Waiting[_DeadLetter] = Waiting()
         self._unconfirmed: dict[_DeadLetter, float] = {}  # and since when, oldest first
         self.published = 0
@@ -104,6 +105,8 @@ class DeadLetterPublisher:
         if not self.pending:
             return
         self._producer.poll(0)
+        if self._broken:
+            self._reconnect()
         if self._waiting.next_due is not None:
             for letter in self._waiting.pop_due(self._clock.monotonic()):
                 self._send(letter)
@@ -163,16 +166,18 @@ class DeadLetterPublisher:
         hit("kafka.after_dlq")
         del self._unconfirmed[letter]
         self.published += 1
-        if letter.halts:
+        if letter.halts and not self._is_halting(letter.record.assignment):
             self._resume(letter.record.assignment)
         if not letter.record.assignment.closed:
             self._delivered(letter.record)
 
+    def _is_halting(self, assignment: Assignment) -> bool:
+        return any(each.halts and each.record.assignment is assignment for each in self._unconfirmed)
+
     def _failed(self, letter: _DeadLetter, error: KafkaError) -> None:
         self.failures += 1
         letter.tries += 1
-        if error.fatal():
-            self._reconnect()
+        self._broken = self._broken or error.fatal()
         if error.code() in _TOO_LARGE and self._shorten(letter):
             self._send(letter)
             return
@@ -216,7 +221,8 @@ class DeadLetterPublisher:
             self._halt(letter.record.assignment, f"{letter.topic} takes no dead letters: {error.str()}")
 
     def _reconnect(self) -> None:
-        """Start over after an error that a producer does not survive; its letters come back as failed."""
+        """Start over with a new producer; never within a callback of the old one, which ends the process."""
         old, self._producer = self._producer, self._connect()
         old.purge(in_queue=True, in_flight=True, blocking=False)
-        old.flush(1.0)
+        old.flush(1.0)  # its letters come back as failed
+        self._broken = False
