@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from confluent_kafka import Consumer, KafkaError
+from tests.sources.kafka.samples import partition, record
 from tests.sources.kafka.stage import running, until
 
 from redrive import Reject
-from redrive.errors import SettingsError
+from redrive.engine.clock import SystemClock
+from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka import KafkaConfig, ParallelConsumer
-from redrive.sources.kafka.parking import parked_keys
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.parking import Parking, parked_keys
 from redrive.sources.kafka.replay import release
+from redrive.sources.kafka.topics import DeadLetterTopics
 
 
 def dispositions(stage):
@@ -69,3 +74,58 @@ async def test_a_key_stays_parked_after_a_restart_and_runs_in_order_once_release
 def test_parking_without_an_order_of_keys_is_refused():
     with pytest.raises(SettingsError, match="key_hash"):
         ParallelConsumer(["a"], print, group="g", ordering="unordered", kafka=KafkaConfig(dlq_park_keys=True))
+
+
+async def test_partitions_that_share_one_place_for_their_parked_keys_all_know_them(stage):
+    stage.create(partitions=2)
+    stage.create(topic=f"{stage.dlq}.parked", cleanup_policy="compact")  # made by hand, with fewer partitions
+    keys = {0: b"a", 1: b"b"}
+    stage.produce([{"value": b"bad", "key": key, "partition": number} for number, key in keys.items()])
+    shop = Shop()
+    async with running(stage.consumer(shop, dlq_park_keys=True)):
+        await until(lambda: [stage.committed(number) for number in keys] == [1, 1])
+    stage.produce([{"value": b"later", "key": key, "partition": number} for number, key in keys.items()])
+    consumer = stage.consumer(shop, dlq_park_keys=True)
+    async with running(consumer):
+        await until(lambda: [stage.committed(number) for number in keys] == [2, 2])
+        assert shop.handled == []
+        shop.repaired = True
+        for key in keys.values():
+            await asyncio.to_thread(release, stage.kafka(), stage.dlq, key.decode())
+        owners = [each.assignment for each in consumer._poller._partitions.values()]
+        await until(lambda: not (owners[0].parked & {b"a", b"b"}) and not (owners[1].parked & {b"a", b"b"}))
+        await until(lambda: len(shop.handled) == 4)
+
+
+def test_a_record_that_was_parked_when_its_key_was_released_runs_and_does_not_park_the_key_anew(stage):
+    stage.create()
+    config = stage.kafka(dlq_park_keys=True)
+    topics = DeadLetterTopics(config)
+    topics.prepare([stage.topic])
+    published, again = [], []
+    parking = Parking(config, topics, SystemClock(), published.append, again.append)
+    late = record(7, of=partition(topic=stage.topic))
+    parking.bury(CompletionEvent(late, CompletionStatus.FAILURE, 0, disposition="parked"))
+    assert parking._producer.flush(10) == 0
+    parking.close()
+    assert (published, again) == ([], [[late]])
+    assert parked_keys(config, stage.dlq) == {}
+
+
+def test_keys_that_cannot_be_read_are_not_no_keys(stage, monkeypatch):
+    stage.create(topic=f"{stage.dlq}.parked", cleanup_policy="compact")
+
+    class Refused:
+        def error(self):
+            return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+        def partition(self):
+            return 0
+
+    class Client(Consumer):
+        def poll(self, *_words):
+            return Refused()
+
+    monkeypatch.setattr("redrive.sources.kafka.parking.Consumer", Client)
+    with pytest.raises(SourceError, match="cannot read"):
+        parked_keys(stage.kafka(), stage.dlq)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.sources.kafka.events import CompletionEvent
-    from redrive.sources.kafka.record import Assignment
+    from redrive.sources.kafka.record import Assignment, Record
     from redrive.sources.kafka.topics import DeadLetterTopics
 
 _REQUEST = 15.0  # seconds
@@ -40,15 +40,20 @@ def parked_topic(dlq: str) -> str:
 
 
 class Parking:
-    """Notes parked keys; *publish* gets each dead letter once its key is noted."""
+    """Notes parked keys; *publish* gets each dead letter once its key is noted, *again* what need not be parked."""
 
     def __init__(
-        self, config: KafkaConfig, topics: DeadLetterTopics, clock: Clock, publish: Callable[[CompletionEvent], None]
+        self,
+        config: KafkaConfig,
+        topics: DeadLetterTopics,
+        clock: Clock,
+        publish: Callable[[CompletionEvent], None],
+        again: Callable[[list[Record]], None],
     ) -> None:
-        self._config, self._topics, self._clock, self._publish = config, topics, clock, publish
+        self._config, self._topics, self._clock, self._publish, self._again = config, topics, clock, publish, again
         self._producer = Producer(_producer_settings(config))
         self._reader = Consumer(_reader_settings(config))
-        self._ours: dict[_Place, Assignment] = {}
+        self._ours: dict[_Place, set[Assignment]] = {}  # several share a place if that topic has fewer partitions
         self._positions: dict[_Place, int] = {}
         self._noting: dict[_Key, list[CompletionEvent]] = {}  # dead letters that wait for their key's note
         self._noted: dict[_Key, int] = {}  # keys that are parked, and where that is noted
@@ -61,7 +66,10 @@ class Parking:
             self._publish(event)
         elif key in self._noting:
             self._noting[key].append(event)
+        elif event.disposition == PARKED:  # its key was released in this moment; noting it would park the key anew
+            self._again([event.record])
         else:
+            key[0].parked.add(key[1])
             self._noting[key[0], key[1]] = [event]
             self._note((key[0], key[1]))
 
@@ -77,8 +85,10 @@ class Parking:
 
     def assigned(self, assignments: Iterable[Assignment]) -> None:
         """Read which keys of *assignments* are parked; raise SourceError if that cannot be known."""
-        new = {self._place(each): each for each in assignments}
-        self._ours |= new
+        new = set()
+        for each in assignments:
+            new.add(self._place(each))
+            self._ours.setdefault(self._place(each), set()).add(each)
         self._positions |= dict.fromkeys(new, 0)
         self._watch()
         missing, end = set(new), self._clock.monotonic() + _REQUEST
@@ -91,7 +101,7 @@ class Parking:
 
     def forget(self, assignment: Assignment) -> None:
         """Let go of a partition that is no longer ours."""
-        self._ours = {place: each for place, each in self._ours.items() if each is not assignment}
+        self._ours = {place: left for place, ours in self._ours.items() if (left := ours - {assignment})}
         self._noting = {key: events for key, events in self._noting.items() if key[0] is not assignment}
         self._noted = {key: at for key, at in self._noted.items() if key[0] is not assignment}
         self._watch()
@@ -139,13 +149,14 @@ class Parking:
         if error is not None:
             return {place} if error.code() == KafkaError._PARTITION_EOF else set()  # noqa: SLF001 - the client's name
         self._positions[place] = message.offset() + 1
-        assignment = self._ours.get(place)
-        if assignment is not None:
+        for assignment in self._ours.get(place, ()):
             self._learn(assignment, message.key() or b"", message.offset(), is_parked=message.value() is not None)
         return set()
 
     def _learn(self, assignment: Assignment, key: bytes, offset: int, *, is_parked: bool) -> None:
         place = assignment, key
+        if offset < self._noted.get(place, -1):
+            return  # it is read again
         if is_parked:
             self._noted[place] = offset
             assignment.parked.add(key)
@@ -194,10 +205,13 @@ def _all(config: KafkaConfig, topic: str) -> Iterable[Any]:
             message = reader.poll(_REQUEST)
             if message is None:
                 raise SourceError(f"cannot read {topic!r}: no answer")
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 yield message
-            else:
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's name
                 open_.discard(message.partition())
+            else:  # not the end: what stands there is unknown
+                raise SourceError(f"cannot read {topic!r}: {error.str()}; allow this client to, and try again")
     finally:
         reader.close()
 

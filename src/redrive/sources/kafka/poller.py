@@ -439,7 +439,7 @@ class BrokerPoller:
     def _make_parking(self) -> Parking | None:
         if not self._kafka.dlq_park_keys or self._publisher is None or self._dead_letter_topics is None:
             return None
-        return Parking(self._kafka, self._dead_letter_topics, self._clock, self._publisher.publish)
+        return Parking(self._kafka, self._dead_letter_topics, self._clock, self._publisher.publish, self._work.take)
 
     def _make(self, kind: Callable[..., _P]) -> _P:
         """Return what carries dead letters to the broker, connected with this poller."""
