@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from msgspec import structs
 from tests.sources.kafka import workers
 from tests.sources.kafka.samples import record
 from tests.sources.kafka.stage import running, until
@@ -106,3 +107,24 @@ async def test_batches_on_a_topic_are_committed_and_their_failures_dead_lettered
         await until(lambda: stage.committed() == 100)
     assert max(sizes) > 1
     assert sorted(int(letter.value()) for letter in stage.dead_letters()) == list(range(3, 100, 10))
+
+
+@pytest.mark.parametrize("names_one_of_its_own", [False, True])
+async def test_a_batch_that_names_records_that_are_not_its_own_hands_nothing_over_as_handled(names_one_of_its_own):
+    async def worker(records):
+        copies = [structs.replace(one) for one in records if one.value == b"1"]
+        if copies:
+            raise BatchFailed([*copies, records[0]] if names_one_of_its_own else copies)
+
+    found = await completions(worker, soups(4))
+    assert [value for value, event in found.items() if event.status is FAILURE] == [b"1"]
+
+
+async def test_records_that_were_to_run_alone_are_forgotten_with_their_partition():
+    engine = BatchExecutionEngine(print, ExecutionConfig(**QUICK))
+    records = soups(4)
+    engine._alone.update(records)
+    engine._ready.extend(records)
+    assert engine.release(records[0].assignment) == 1  # each of these has a partition of its own
+    assert engine._alone == set(records[1:])
+    await engine.close(0)

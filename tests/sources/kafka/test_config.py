@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import SettingsError
-from redrive.sources.kafka import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
 from redrive.sources.kafka.config import read_configs, topic_problem
 
 
@@ -107,3 +107,22 @@ def test_problems_of_both_configurations_are_told_at_once():
 def test_what_cannot_be_a_topic_is_said(name):
     assert topic_problem(name)
     assert not topic_problem("Orders_1.dlq-x")
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [("acks", "leave it away"), ("message.timeout.ms", "dlq_flush_timeout_ms"), ("group.id", "group")]
+)
+def test_a_setting_that_would_be_ignored_is_refused_with_a_way_out(name, way):
+    with pytest.raises(SettingsError, match=f"{name}.*{way}"):
+        KafkaConfig(producer_settings={name: 1})
+
+
+def test_exactly_once_refuses_to_read_what_was_aborted():
+    with pytest.raises(SettingsError, match=r"isolation\.level"):
+        KafkaConfig(exactly_once=True, consumer_settings={"isolation.level": "read_uncommitted"})
+
+
+async def test_a_setting_that_the_client_does_not_know_is_a_problem_of_the_settings():
+    consumer = ParallelConsumer(["a"], print, group="g", kafka=KafkaConfig(consumer_settings={"nonsense": 1}))
+    with pytest.raises(SettingsError, match=r"nonsense.*passed through"):
+        await consumer.run()

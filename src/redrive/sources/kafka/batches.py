@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.execution import Engine
     from redrive.sources.kafka.config import ExecutionConfig
-    from redrive.sources.kafka.record import Record
+    from redrive.sources.kafka.record import Assignment, Record
 
     BatchWorker = Callable[[list[Record]], Any]
 
@@ -64,6 +64,11 @@ class _Batch:
         self.records = records
         self.failed: dict[Record, BaseException] | None = None
 
+    def says(self, error: BatchFailed) -> None:
+        """Believe *error* only if it names records of this batch: the others would count as handled."""
+        if set(error.failed) <= set(self.records):
+            self.failed = error.failed
+
 
 class BatchExecutionEngine(ExecutionEngine):
     """Runs a worker on lists of up to `batch_size` records, each record to exactly one CompletionEvent."""
@@ -74,6 +79,11 @@ class BatchExecutionEngine(ExecutionEngine):
         self._size = config.batch_size or 1
         self._crosses = config.mode == "process"
         self._alone: set[Record] = set()  # of batches that failed as a whole
+
+    def release(self, assignment: Assignment) -> int:
+        """Give up what has not begun of a partition that goes; return how many records that were."""
+        self._alone = {record for record in self._alone if record.assignment is not assignment}
+        return super().release(assignment)
 
     def _pump(self) -> None:
         if self._pumping:
@@ -162,7 +172,7 @@ def _awaiting(worker: BatchWorker) -> Any:
         try:
             await worker(list(batch.records))
         except BatchFailed as error:
-            batch.failed = error.failed
+            batch.says(error)
             raise
 
     return call
@@ -173,7 +183,7 @@ def _calling(worker: BatchWorker) -> Any:
         try:
             worker(list(batch.records))
         except BatchFailed as error:
-            batch.failed = error.failed
+            batch.says(error)
             raise
 
     return call

@@ -42,7 +42,20 @@ _OURS = (
     "group.id",
     "bootstrap.servers",
     "group.protocol",
+    "acks",
+    "enable.idempotence",
+    "message.timeout.ms",
+    "transactional.id",
+    "transaction.timeout.ms",
 )
+_INSTEAD = {  # what says it in our own words
+    "message.timeout.ms": "dlq_flush_timeout_ms",
+    "transactional.id": "transactional_id",
+    "transaction.timeout.ms": "transaction_timeout_ms",
+    "group.id": "group",
+    "bootstrap.servers": "bootstrap_servers",
+    "group.protocol": "group_protocol",
+}
 _SECURITY = (
     "security_protocol",
     "sasl_mechanisms",
@@ -270,7 +283,10 @@ def _suffix_problem(suffix: object) -> str:
 def _setting_problems(config: KafkaConfig) -> Iterator[str]:
     given = {**config.settings, **config.consumer_settings, **config.producer_settings}
     for name in sorted(set(given) & set(_OURS)):
-        yield f"the setting {name!r} cannot be passed through: the consumer's promises rest on its own value"
+        way = f"use {_INSTEAD[name]}" if name in _INSTEAD else "leave it away"
+        yield f"the setting {name!r} cannot be passed through: the consumer's promises rest on its own value; {way}"
+    if config.exactly_once and given.get("isolation.level", "read_committed") != "read_committed":
+        yield "the setting 'isolation.level' must be read_committed where exactly_once is on; leave it away"
     if config.group_protocol != "consumer":
         return
     if config.session_timeout_ms is not None:

@@ -11,6 +11,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, get_args
 
+from confluent_kafka import KafkaException
+
 from redrive.engine.clock import SystemClock
 from redrive.engine.switching import quick_switching
 from redrive.errors import SettingsError
@@ -26,6 +28,7 @@ from redrive.sources.kafka.work import WorkManager
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from redrive.engine.clock import Clock
     from redrive.sources.kafka.engines import ExecutionEngine
     from redrive.sources.kafka.events import CompletionEvent
     from redrive.sources.kafka.record import Assignment, Record
@@ -98,7 +101,7 @@ class ParallelConsumer:
         made = ProducingEngine if self.kafka.exactly_once else engine_for
         self._engine = engine = adapt(made(self.worker, self.execution, clock=clock), self.execution, clock)
         bridge = _Bridge(loop)
-        poller = BrokerPoller(self.topics, self.group, self.kafka, self.execution, bridge, clock=clock)
+        poller = self._connect(bridge, clock)
         schedules = ParkingWorkManager if self.kafka.dlq_park_keys else WorkManager
         bridge.work = schedules(engine, self.ordering, poller.completions.put)
         bridge.poller = self._poller = poller
@@ -115,6 +118,13 @@ class ParallelConsumer:
             trouble = ended.exception()
         if trouble is not None:
             raise trouble
+
+    def _connect(self, bridge: _Bridge, clock: Clock) -> BrokerPoller:
+        try:
+            return BrokerPoller(self.topics, self.group, self.kafka, self.execution, bridge, clock=clock)
+        except KafkaException as error:
+            way = "see the settings, consumer_settings and producer_settings that are passed through"
+            raise SettingsError([f"the Kafka client refuses: {error.args[0].str()}; {way}"]) from None
 
     # ------------------------------------------------------------------ the control thread
 

@@ -8,7 +8,7 @@ or is given up while its worker may still run, does not count. Knows no Kafka cl
 
 from __future__ import annotations
 
-_OWN_FAULT = frozenset({"terminal", "stalled"})
+_OWN_FAULT = frozenset({"crash_loop", "stalled", "terminal"})
 
 
 class FloodGate:
