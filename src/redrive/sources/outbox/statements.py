@@ -101,7 +101,8 @@ def _meaning(state: str, detail: str, error: Any) -> Exception | None:
             queue, most = msgspec.json.decode(detail)
             return QueueFull(unescape(queue), most)
         case "42P01" | "42883" | "3F000":
+            said = str(error).partition("\n")[0]  # further lines may quote the statement with its values
             return StoreUnavailable(
-                f"cannot use the outbox in this database: {error}; run `redrive migrate` on it, with the same schema"
+                f"cannot use the outbox in this database: {said}; run `redrive migrate` on it, with the same schema"
             )
     return None

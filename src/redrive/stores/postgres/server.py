@@ -189,16 +189,16 @@ def may_pass(error: BaseException) -> bool:
 
 def explain(error: BaseException) -> StoreError:
     """Turn what went wrong into what the caller can do about it."""
-    state = _sqlstate(error)
+    state, said = _sqlstate(error), str(error).partition("\n")[0]  # further lines may quote the row: its payload, too
     if state == "53100":
         return StoreUnavailable("cannot write to PostgreSQL: its disk is full; nothing was written, free some room")
     if state == "25006":
         return StoreUnavailable("cannot write to PostgreSQL: it is read-only now (a replica, or a failover under way)")
     if state in ("28000", "28P01", "3D000"):
-        return StoreUnavailable(f"cannot connect to PostgreSQL: {error}; check the URL's user, password and database")
+        return StoreUnavailable(f"cannot connect to PostgreSQL: {said}; check the URL's user, password and database")
     if state in ("42P01", "42883", "3F000", "42501"):
-        return StoreUnavailable(f"cannot use PostgreSQL: {error}; run `redrive migrate`, or grant this user its rights")
+        return StoreUnavailable(f"cannot use PostgreSQL: {said}; run `redrive migrate`, or grant this user its rights")
     if state and not may_pass(error):
-        return StoreError(f"PostgreSQL refused what redrive asked ({state}: {error}); nothing was written")
-    what = f"{type(error).__name__}: {error}".rstrip(": ")
+        return StoreError(f"PostgreSQL refused what redrive asked ({state}: {said}); nothing was written")
+    what = f"{type(error).__name__}: {said}".rstrip(": ")
     return StoreUnavailable(f"cannot reach PostgreSQL, or it gave no answer ({what}); try again later")
