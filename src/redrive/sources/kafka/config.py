@@ -27,6 +27,7 @@ StallPolicy = Literal["warn", "dlq_head", "leave_group"]
 _MIB = 1024 * 1024
 _DAY_MS = 86_400_000
 _LONGEST_TOPIC = 249
+_MOST_STARTS = 12  # the note beside an offset has one digit, and three more are needed to convict a record
 _TOPIC_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _NOT_OF_CONSUMER_PROTOCOL = (
     "session.timeout.ms",
@@ -265,6 +266,8 @@ def _kafka_problems(config: KafkaConfig) -> Iterator[str]:
         yield f"kafka.auto_offset_reset is {config.auto_offset_reset!r} and must be earliest, latest or error"
     if config.dlq_oversize not in {"halt", "pointer"}:
         yield f"kafka.dlq_oversize is {config.dlq_oversize!r} and must be halt or pointer"
+    if isinstance(config.crash_loop_limit, int) and config.crash_loop_limit > _MOST_STARTS:
+        yield f"kafka.crash_loop_limit is {config.crash_loop_limit} and starts are counted up to {_MOST_STARTS} only"
     if config.dlq_enabled and (why := _suffix_problem(config.dlq_topic_suffix)):
         yield f"kafka.dlq_topic_suffix: {why}"
     if config.stall_policy not in get_args(StallPolicy):

@@ -3,9 +3,9 @@ A record that kills the whole consumer, found and put aside.
 
 Owns the bound on crash loops. Every start at a partition is noted beside its offset before its
 first records run. Where several starts came to no clean end and no progress, its records run one
-at a time, each noted as alone before it begins; the one that was alone several times when the
-consumer died is not run again: it is a dead letter of the disposition `crash_loop`. Used by the
-control thread only.
+at a time, also among the partitions to which that happened, each noted as alone before it begins;
+the one that was alone several times when the consumer died is not run again: it is a dead letter
+of the disposition `crash_loop`. Used by the control thread only.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ class _Suspects:
         self.waiting: deque[Record] = deque()
         self.running: Record | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether the one that runs has not ended."""
+        return self.running is not None and self.running.slot is not None and not self.running.slot.done
+
 
 class Quarantine:
     """
@@ -63,7 +68,8 @@ class Quarantine:
         self._unnoted.add(partition)
         if note.starts >= self._limit:
             self._suspects[partition] = _Suspects(self._window)
-            partition.alone = True
+            partition.alone = note.alone
+            partition.boots -= note.alone  # it counts on when its turn comes, not when a neighbour's does
             form = "%s was begun %d times without progress; its records run one at a time"
             _log.error(form, partition.name, note.starts)
         partition.convicts = note.alone and note.starts >= self._limit + _ALONE_TIMES
@@ -84,15 +90,18 @@ class Quarantine:
         return [*free, *self.step()]
 
     def step(self) -> list[Record]:
-        """Return the records whose turn it is to run alone."""
+        """Return the record whose turn it is to run alone, and those of partitions that are free again."""
         turn = []
         for partition, suspects in list(self._suspects.items()):
-            record = self._next(partition, suspects)
-            if record is not None:
-                turn.append(record)
-            elif suspects.left <= 0:
+            if suspects.left <= 0 and not suspects.busy:
                 turn += self._end(partition, suspects)
-        return turn
+        if turn or any(suspects.busy for suspects in self._suspects.values()):
+            return turn
+        first = next((each for each, suspects in self._suspects.items() if suspects.waiting), None)
+        if first is None:
+            return turn
+        self._suspects[first] = self._suspects.pop(first)  # the others come first next time
+        return self._next(first, self._suspects[first])
 
     def drop(self, leaving: Collection[Assignment]) -> None:
         """Forget what waits of partitions that go."""
@@ -108,20 +117,21 @@ class Quarantine:
         if fresh:
             self._commit(fresh)
 
-    def _next(self, partition: Partition, suspects: _Suspects) -> Record | None:
-        slot = suspects.running.slot if suspects.running is not None else None
-        if (slot is not None and not slot.done) or not suspects.waiting or suspects.left <= 0:
-            return None
-        record = suspects.running = suspects.waiting.popleft()
+    def _next(self, partition: Partition, suspects: _Suspects) -> list[Record]:
+        is_first, record = suspects.running is None, suspects.waiting.popleft()
+        suspects.running = record
         suspects.left -= 1
         if partition.convicts:
             partition.convicts = False
-            self._bury(_convicted(record, partition.boots - 1))
-            return None
-        if partition.tracker.watermark != partition.boot_at:
+            self._bury(_convicted(record, partition.boots))
+            return []
+        if is_first:
+            partition.boots = (partition.boots if partition.alone else self._limit) + 1
+            partition.alone = True
+        if is_first or partition.tracker.watermark != partition.boot_at:
             partition.dirty = True
             self._commit({partition})
-        return record
+        return [record]
 
     def _end(self, partition: Partition, suspects: _Suspects) -> list[Record]:
         """Let a partition run freely again: whatever killed the consumer was not among so many records."""
