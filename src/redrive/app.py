@@ -385,7 +385,7 @@ class Redrive:
         """Close the store; what was accepted stays."""
         self._opened_by = 0
         if self._outboxes is not None:
-            self._outboxes.close()
+            await asyncio.to_thread(self._outboxes.close)  # it may wait for a server that is away
         await self.store.close()
         if self._reporter is not None:
             await asyncio.to_thread(self._reporter.close)
