@@ -344,3 +344,9 @@ async def test_letters_of_the_outbox_are_relayed_with_their_key_and_delivered_on
     [message] = stage.read()
     assert (message.key(), message.value()) == (b"k", b'{"n":1}')
     assert message.headers() == [("own", b"h"), ("x-redrive-letter", receipt.id.encode())]
+
+
+async def test_collecting_once_ends_if_no_topic_matches_and_refuses_one_that_is_not_there(stage, store):
+    assert (await collect(stage, store, f"{stage.topic}-*.dlq")).collected == 0
+    with pytest.raises(SourceError, match="no such topic"):
+        await collect(stage, store, f"{stage.topic}-misspelt.dlq")

@@ -75,3 +75,21 @@ async def test_a_scrape_tells_what_the_consumer_did_and_where_its_partitions_sta
     assert len([key for key in found if key[0] == "redrive_kafka_lag"]) == 2
     bare = {name.removesuffix(suffix) for name, *_ in found for suffix in ("", "_count")}
     assert {metric.name for metric in KAFKA_METRICS} - bare == set()
+
+
+async def test_what_was_skipped_is_counted_also_after_its_partition_has_gone(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(50)])
+    began = []
+
+    async def worker(record):
+        began.append(record.offset)
+        if record.offset == 0:
+            await asyncio.Event().wait()
+
+    for round_ in (1, 2):
+        consumer = stage.consumer(worker, execution={"shutdown_drain_timeout_ms": 50})
+        async with running(consumer):
+            await until(lambda round_=round_: began.count(0) == round_ and len(set(began)) == 50)
+            await until(lambda consumer=consumer: consumer.counts.received >= 50)
+    assert consumer.counts.skipped == 49

@@ -80,6 +80,8 @@ class Collector:
         consumer = self._connect()
         try:
             self._subscribe(consumer)
+            if until_end and not await self._blocking(self._found, consumer):
+                return
             while not self._stopping and not (until_end and self._is_at_end(consumer)):
                 messages = await self._blocking(consumer.consume, _BATCH, _GLANCE)
                 early, self._early = self._early, []
@@ -167,6 +169,17 @@ class Collector:
                 f"cannot collect {self._topics!r}: {error.args[0].str()}; name topics, globs such as '*.dlq', "
                 "or POSIX patterns that begin with '^'"
             ) from None
+
+    def _found(self, consumer: Consumer) -> bool:
+        """Whether there is anything to collect now; raise SourceError if a topic that is named is not there."""
+        try:
+            there = consumer.list_topics(timeout=_REQUEST).topics
+        except KafkaException as error:
+            raise SourceError(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
+        missing = [topic for topic in self._topics if not topic.startswith("^") and topic not in there]
+        if missing:
+            raise SourceError(f"cannot collect {missing[0]!r}: there is no such topic; see its name, or use a glob")
+        return any(re.match(topic, name) for topic in self._topics for name in there)
 
     def _is_record(self, message: Any) -> bool:
         error = message.error()

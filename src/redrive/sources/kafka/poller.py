@@ -299,6 +299,7 @@ class BrokerPoller:
                 records.append(record)
             else:
                 partition.dirty = True
+                self.counts.skipped += 1
         self.counts.received += len(messages)
         self._buffered += len(records)
         self._bytes += held
@@ -404,7 +405,6 @@ class BrokerPoller:
         self.counts.in_flight = self._buffered
         self.counts.paused = sum(each.paused for each in partitions)
         self.counts.commit_failures = self._commits.failures
-        self.counts.skipped = sum(each.tracker.skipped for each in partitions)
         if self._publisher is not None:
             self.counts.dlq_published = self._publisher.published
             self.counts.dlq_pending = self._publisher.pending
