@@ -71,8 +71,12 @@ def headers_of(given: Sequence[tuple[str, bytes]], kind: str) -> tuple[tuple[str
 
 
 def metadata_of(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return the metadata; raise PayloadError for numbers that JSON does not know."""
-    check_finite(kept := dict(given), f"the metadata of a {kind!r} letter")
+    """Return the metadata; raise PayloadError for what JSON does not know."""
+    kept, what = dict(given), f"the metadata of a {kind!r} letter"
+    try:
+        check_finite(msgspec.to_builtins(kept), what)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise PayloadError(f"cannot write {what} as JSON: {type(error).__name__}; give plain data") from error
     return kept
 
 
