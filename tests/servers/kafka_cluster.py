@@ -58,6 +58,14 @@ class Cluster:
             return next((each for each in self.brokers if known is not None and each.node == known.leader), None)
         return None
 
+    def is_whole(self) -> bool:
+        """Whether every node has all that there is."""
+        with suppress(KafkaException):
+            topics = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=5).topics
+            parts = [part for topic in topics.values() for part in topic.partitions.values()]
+            return bool(parts) and all(len(part.isrs) == len(self.brokers) for part in parts)
+        return False
+
     def close(self) -> None:
         """End all of them and remove their data."""
         with ExitStack() as ends:
