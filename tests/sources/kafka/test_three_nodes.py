@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 
 import pytest
 from tests.servers.kafka import Missing
@@ -35,15 +36,21 @@ class Watch:
         self.handled: list[tuple[int, int]] = []
 
     def is_committed(self, count):
-        """Look whether *count* are committed; all that are must be handled or in the dead-letter topic by now."""
+        """Look whether *count* are committed; all that are must have been handled or dead-lettered before."""
         committed = {number: self.stage.committed(number) or 0 for number in range(self.partitions)}
-        resolved = set(self.handled) | {place for place, _ in self.dead()}
-        assert not {(part, n) for part, end in committed.items() for n in range(end)} - resolved
+        at, handled = time.time() * 1000, set(self.handled)
+        places = {(part, n) for part, end in committed.items() for n in range(end)} - handled
+        end = time.monotonic() + 10  # a new leader may for a moment show less than it has
+        while (past := places - self.dead(at)) and time.monotonic() < end:
+            time.sleep(0.2)
+        assert not past
         return sum(committed.values()) == count
 
-    def dead(self):
-        headers = [dict(letter.headers()) for letter in self.stage.dead_letters()]
-        return [((int(each["partition"]), int(each["offset"])), each["x-redrive-id"]) for each in headers]
+    def dead(self, until_ms=float("inf")):
+        """Return the places of the records whose dead letters were sent by then."""
+        letters = [each for each in self.stage.dead_letters() if each.timestamp()[1] <= until_ms]
+        headers = [dict(letter.headers()) for letter in letters]
+        return {(int(each["partition"]), int(each["offset"])) for each in headers}
 
 
 @contextlib.asynccontextmanager
@@ -60,9 +67,8 @@ async def without_leader(cluster, topic, trouble):
         await asyncio.to_thread(node.wait)
 
 
-@pytest.mark.parametrize("trouble", ["kill", "freeze"])
-async def test_a_leader_that_goes_away_during_consumption_loses_nothing(cluster, trouble):
-    stage = Stage(cluster.bootstrap, f"consumed-{trouble}", replicas=3)
+async def test_a_leader_that_goes_away_during_consumption_loses_nothing(cluster):
+    stage = Stage(cluster.bootstrap, "consumed", replicas=3)
     stage.create(partitions=3)
     stage.create(topic=stage.dlq, partitions=3)
     stage.produce([{"value": b"%d" % n, "key": b"%d" % (n % 30)} for n in range(900)])
@@ -77,11 +83,11 @@ async def test_a_leader_that_goes_away_during_consumption_loses_nothing(cluster,
     consumer = stage.consumer(worker, poll_batch_size=20, queue_max_messages=100)
     async with running(consumer) as task:
         await until(lambda: len(watch.handled) > 100)
-        async with without_leader(cluster, stage.topic, trouble):
+        async with without_leader(cluster, stage.topic, "kill"):
             await until(lambda: watch.is_committed(900), 60)  # by the two that are left
         assert not task.done()
     everything = {(message.partition(), message.offset()) for message in stage.read()}
-    assert set(watch.handled) | {place for place, _ in watch.dead()} == everything
+    assert set(watch.handled) | watch.dead() == everything
     stage.close()
 
 
@@ -107,7 +113,7 @@ async def test_a_leader_that_goes_away_while_dead_letters_are_published_loses_no
         async with without_leader(cluster, stage.dlq, trouble):
             await until(lambda: watch.is_committed(400), 60)
         assert not task.done()
-    ids = [each for _, each in watch.dead()]
+    ids = [dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters()]
     assert len(set(ids)) == 400
     print(f"of 400 dead letters {len(ids) - 400} were written twice")
     stage.close()
