@@ -9,7 +9,9 @@ from redrive.errors import StoreError
 
 
 async def test_a_refusal_does_not_quote_the_row(store, connection):
-    await connection.execute("ALTER TABLE redrive.outbox ADD CONSTRAINT ours CHECK (content_type <> 'secret') NOT VALID")
+    await connection.execute(
+        "ALTER TABLE redrive.outbox ADD CONSTRAINT ours CHECK (content_type <> 'secret') NOT VALID"
+    )
     try:
         with pytest.raises(StoreError, match='violates check constraint "ours"') as refused:
             await put(store, draft("a", payload=b"4929-1111", content_type="secret"))
