@@ -137,7 +137,7 @@ def _pg_no_token_check() -> None:
 
 def _pg_no_skip_locked() -> None:
     """A claim looks which letters are due, and takes them later, without having locked them."""
-    _rewrite((r"LIMIT l\.n FOR UPDATE SKIP LOCKED", "LIMIT l.n"), (r"\b(o|d)\.ctid\b", r"\1.seq"))
+    _rewrite((r"LIMIT v_counts\[n\] FOR UPDATE SKIP LOCKED", "LIMIT v_counts[n]"), (r"\bo\.ctid\b", "o.seq"))
 
 
 def _pg_counters_not_kept() -> None:
