@@ -10,16 +10,14 @@ from __future__ import annotations
 import random
 import re
 import signal
-import threading
 import time
 from pathlib import Path
-from typing import Self
 
-import msgspec
 from tests.torture import checker, looks
 from tests.torture.checker import Verdict, judge
 from tests.torture.history import History
 from tests.torture.nursery import ROOT, Nursery
+from tests.torture.sampler import Outcome, Sampler
 from tests.torture.workload import wait_for
 
 WORKERS = 4
@@ -30,45 +28,6 @@ WORK = "tests.torture.workload:work"
 def place_of(folder: Path, url: str = "") -> str | Path:
     """Return where the letters are: the file of *folder*, unless there is a *url*."""
     return url or folder / looks.NAME
-
-
-class Outcome(msgspec.Struct, kw_only=True):
-    """A run's verdict and its figures."""
-
-    verdict: Verdict
-    cycles: int
-    samples: int
-    worst_overdue_ms: int  # the longest that a lease had ended before its letter was taken back
-    seconds: float
-
-
-class Sampler:
-    """Looks at the books all the time, each time in one snapshot."""
-
-    def __init__(self, place: str | Path) -> None:
-        self._place, self._over = place, threading.Event()
-        self.samples, self.worst, self.problems = 0, 0, []
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-
-    def __enter__(self) -> Self:
-        wait_for(lambda: not isinstance(self._place, Path) or self._place.exists(), 10)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        with looks.at(self._place) as look:
-            while not self._over.wait(0.04):
-                try:
-                    found, overdue = checker.sample(look), look.overdue_ms()
-                except looks.Away:
-                    continue
-                self.samples += 1
-                self.problems += [f"sample {self.samples}: {problem}" for problem in found]
-                self.worst = max(self.worst, overdue)
 
 
 def at_random(
@@ -82,8 +41,7 @@ def at_random(
     patience: float = 30,
 ) -> Outcome:
     """Kill one of four workers every 20 to 100 ms, *cycles* times, then let the rest come to rest and judge."""
-    began, rng = time.monotonic(), random.Random(seed)
-    points, place = named_points(url), place_of(folder, url)
+    rng, points = random.Random(seed), named_points(url)
     with Nursery() as nursery:
 
         def start(slot: int) -> int:
@@ -95,7 +53,7 @@ def at_random(
             )  # fmt: skip
 
         pids = [start(slot) for slot in range(WORKERS)]
-        with Sampler(place) as sampler:
+        with Sampler(place_of(folder, url)) as sampler:
             for _ in range(cycles):
                 time.sleep(rng.uniform(0.02, 0.1))
                 slot = rng.randrange(WORKERS)
@@ -104,16 +62,7 @@ def at_random(
             for pid in pids:
                 nursery.kill(pid)
             come_to_rest(nursery, folder, url=url, mutant=mutant, seconds=patience)
-    verdict = judge(History(folder / "history"), place, floor=cycles if floor is None else floor)
-    verdict.samples = sampler.samples
-    verdict.problems += sampler.problems[:5]
-    return Outcome(
-        verdict=verdict,
-        cycles=cycles,
-        samples=sampler.samples,
-        worst_overdue_ms=sampler.worst,
-        seconds=time.monotonic() - began,
-    )
+    return sampler.outcome(folder, cycles=cycles, floor=cycles if floor is None else floor)
 
 
 def in_peace(folder: Path, *, mutant: str = "") -> Verdict:
@@ -177,16 +126,16 @@ def at_point(nursery: Nursery, folder: Path, point: str, *, times: int, nth: int
     """Leave letters behind, kill *times* workers at *point*, let others come to rest, judge."""
     common = {"folder": str(folder), "url": url, "lease": LEASE, "sweep": SWEEP}
     codes = []
-    for turn in range(times):
-        _leave_behind(nursery, place_of(folder, url), common, seed=turn)
-        pid = nursery.start(WORK, **common, seed=100 + turn, produce=60, armed=f"{point}=kill@{nth}", until_idle=True)
-        codes.append(nursery.wait(pid, 60))
-    come_to_rest(nursery, folder, url=url, workers=1, produce=30)
-    verdict = judge(History(folder / "history"), place_of(folder, url), floor=10)
+    with Sampler(place_of(folder, url), every=0.1) as sampler:
+        for turn in range(times):
+            _leave_behind(nursery, place_of(folder, url), common, seed=turn)
+            armed = f"{point}=kill@{nth}"
+            pid = nursery.start(WORK, **common, seed=100 + turn, produce=60, armed=armed, until_idle=True)
+            codes.append(nursery.wait(pid, 60))
+        come_to_rest(nursery, folder, url=url, workers=1, produce=30)
     expected = {-signal.SIGKILL} if nth == 1 else {-signal.SIGKILL, 0}  # not every worker passes thrice
-    if not set(codes) <= expected:
-        verdict.problems.append(f"workers armed at {point} ended with {codes}")
-    return verdict
+    odd = [] if set(codes) <= expected else [f"workers armed at {point} ended with {codes}"]
+    return sampler.outcome(folder, cycles=times, floor=10, problems=odd).verdict
 
 
 def _leave_behind(nursery: Nursery, place: str | Path, common: dict[str, object], seed: int) -> None:

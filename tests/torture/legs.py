@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tests.torture.checker import Verdict
+    from tests.torture.sampler import Outcome
 
 _COUNTED = (
     "attempted", "acknowledged", "recovered", "delivered", "failed", "runs", "duplicated_runs", "refused",
@@ -99,9 +100,15 @@ def _pg_held(_seed: int, cycles: int, _folder: Path) -> Leg:
     return Leg(cycles, {"delivered": found.letters}, problems, worst | {"free_last_p50_ms": beside.last_p50})
 
 
-def _leg(outcome: kills.Outcome) -> Leg:
-    counts = _counts([outcome.verdict]) | {"samples": outcome.samples}
-    return Leg(outcome.cycles, counts, outcome.verdict.problems, {"overdue_ms": outcome.worst_overdue_ms})
+def _leg(outcome: Outcome) -> Leg:
+    found = outcome.sweeps
+    more = {"samples": outcome.samples, "sweeps": found.sweeps, "leases_ended": found.ended, "rescued": outcome.rescued}
+    worst = {
+        "overdue_ms": found.overdue_ms, "overdue_while_a_worker_ran_ms": found.able_ms, "sweep_ms": found.sweep_ms,
+        "sampler_stall_ms": outcome.stall_ms, "intervals_between_sweeps": found.rested,
+        "intervals_in_a_sweep": found.starved,
+    }  # fmt: skip
+    return Leg(outcome.cycles, _counts([outcome.verdict]) | more, outcome.verdict.problems, worst)
 
 
 def _points(seed: int, cycles: int, folder: Path) -> Leg:

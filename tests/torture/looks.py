@@ -40,6 +40,14 @@ class Counted(NamedTuple):
     odd: int  # rows with a lease without a claim, or that wait for less than nothing
 
 
+class Lease(NamedTuple):
+    """A claim, and until when it holds, by the clock that `now_ms` reads."""
+
+    letter: str
+    token: int
+    until_ms: int
+
+
 class Away(Exception):
     """The store cannot be looked at now: its server is down, or it has no tables yet."""
 
@@ -52,7 +60,8 @@ class Look(Protocol):
     def rows(self) -> dict[str, Row]: ...
     def books(self) -> Counted: ...
     def damage(self) -> list[str]: ...
-    def overdue_ms(self) -> int: ...
+    def now_ms(self) -> int: ...
+    def leases(self) -> list[Lease]: ...
     def unfinished(self) -> int: ...
     def hanging(self) -> int: ...
     def workers(self) -> int: ...
@@ -61,6 +70,11 @@ class Look(Protocol):
 def at(place: str | Path) -> Look:
     """Return a look at the file, or at the PostgreSQL schema behind the URL."""
     return PostgresLook(str(place)) if str(place).startswith("postgresql:") else SqliteLook(place)
+
+
+def now_ms(url: str) -> int:
+    """Return the time by the clock of leases: the boot clock for a file, the wall clock (whole ms) for a server."""
+    return (time.time_ns() if url else time.clock_gettime_ns(time.CLOCK_BOOTTIME)) // 1_000_000
 
 
 class SqliteLook:
@@ -95,10 +109,12 @@ class SqliteLook:
         found = [row[0] for row in self._ask("PRAGMA integrity_check")]
         return [] if found == ["ok"] else [f"integrity_check says {found[:5]}"]
 
-    def overdue_ms(self) -> int:
-        [(lease,)] = self._ask("SELECT min(lease) FROM letters WHERE status = 'in_flight'")
-        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-        return 0 if lease is None else now - (lease & _LEASE_MASK)
+    def now_ms(self) -> int:
+        return now_ms("")
+
+    def leases(self) -> list[Lease]:
+        rows = self._ask("SELECT id, token, lease FROM letters WHERE status = 'in_flight'")
+        return [Lease(letter, token, lease & _LEASE_MASK) for letter, token, lease in rows]
 
     def unfinished(self) -> int:
         return self._ask("SELECT count(*) FROM letters WHERE status IN ('pending', 'in_flight')")[0][0]
@@ -113,7 +129,7 @@ class SqliteLook:
     def _ask(self, sql: str) -> list[Any]:
         try:
             return self.connection.execute(sql).fetchall()
-        except apsw.SQLError as error:  # the schema is not there yet
+        except (apsw.SQLError, apsw.BusyError) as error:  # the schema is not there yet, or is being made
             raise Away from error
 
 
@@ -156,12 +172,13 @@ class PostgresLook:
         )
         return [] if found[1:3] == found[4:6] else [f"the indexes find {found[1:3]}, the table holds {found[4:6]}"]
 
-    def overdue_ms(self) -> int:
-        sql = (
-            "SELECT coalesce(extract(epoch FROM clock_timestamp() - min(lease_until)) * 1000, 0)::bigint "
-            "FROM redrive.outbox WHERE status = 'in_flight'"
-        )
-        return self._ask(sql)[0][0][0]
+    def now_ms(self) -> int:
+        return now_ms(self._url)
+
+    def leases(self) -> list[Lease]:
+        until = "ceil(extract(epoch FROM lease_until) * 1000)::bigint"
+        sql = f"SELECT id::text, token, {until} FROM redrive.outbox WHERE status = 'in_flight'"  # noqa: S608 - beside it
+        return [Lease(*row) for row in self._ask(sql)[0]]
 
     def unfinished(self) -> int:
         return self._ask("SELECT count(*) FROM redrive.outbox WHERE status IN ('pending', 'in_flight')")[0][0][0]

@@ -7,10 +7,12 @@ caught by the checker, or the checker is not worth its name.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 from redrive.engine.processor import Processor
+from redrive.engine.worker import Worker
 from redrive.stores.contract import Exchanged
 from redrive.stores.sqlite import claiming, settling
 from redrive.stores.sqlite.file import File
@@ -89,6 +91,36 @@ def _no_rescue() -> None:
     """Nobody looks for lost letters."""
 
     async def rescue(_self: Processor, _limit: int = 0) -> int:
+        return 0
+
+    Processor.rescue = rescue  # type: ignore[method-assign]
+
+
+def _rescue_forgets() -> None:
+    """A sweep looks for lost letters and overlooks every third."""
+
+    def expired(*arguments: Any) -> Any:
+        return [claim for claim in original(*arguments) if claim.ref % 3]
+
+    original, claiming.expired = claiming.expired, expired
+
+
+def _no_sweep() -> None:
+    """A worker does all its duties but the sweep."""
+
+    async def every(self: Worker, span: float, step: Any) -> None:
+        if step == self._look_after:
+            await asyncio.Event().wait()
+        await original(self, span, step)
+
+    original, Worker._every = Worker._every, every  # type: ignore[method-assign]
+
+
+def _endless_sweep() -> None:
+    """A sweep begins, and never ends."""
+
+    async def rescue(_self: Processor, _limit: int = 0) -> int:
+        await asyncio.Event().wait()
         return 0
 
     Processor.rescue = rescue  # type: ignore[method-assign]
@@ -175,12 +207,25 @@ def _pg_early_yes() -> None:
     PostgresStore.put = put  # type: ignore[method-assign]
 
 
+def _pg_rescue_forgets() -> None:
+    """A sweep looks for lost letters and overlooks every third."""
+    from redrive.stores.postgres.store import PostgresStore  # noqa: PLC0415 - only where there is a driver
+
+    original = PostgresStore.expired
+
+    async def expired(self: PostgresStore, limit: int) -> Any:
+        return [claim for claim in await original(self, limit) if claim.ref % 3]
+
+    PostgresStore.expired = expired  # type: ignore[method-assign]
+
+
 MUTANTS = {
     "pg_no_token_check": _pg_no_token_check,
     "pg_no_skip_locked": _pg_no_skip_locked,
     "pg_counters_not_kept": _pg_counters_not_kept,
     "pg_settled_before_commit": _pg_settled_before_commit,
     "pg_early_yes": _pg_early_yes,
+    "pg_rescue_forgets": _pg_rescue_forgets,
     "no_token_check": _no_token_check,
     "no_sync": _no_sync,
     "rescue_by_time": _rescue_by_time,
@@ -189,6 +234,9 @@ MUTANTS = {
     "counters_not_kept": _counters_not_kept,
     "early_yes": _early_yes,
     "no_rescue": _no_rescue,
+    "rescue_forgets": _rescue_forgets,
+    "no_sweep": _no_sweep,
+    "endless_sweep": _endless_sweep,
     "dropped_outcomes": _dropped_outcomes,
     "delivered_unrun": _delivered_unrun,
 }

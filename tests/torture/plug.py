@@ -13,10 +13,9 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.torture import looks
-from tests.torture.checker import judge
-from tests.torture.history import History
-from tests.torture.kills import LEASE, SWEEP, WORK, Outcome, Sampler, come_to_rest
+from tests.torture.kills import LEASE, SWEEP, WORK, come_to_rest
 from tests.torture.nursery import Nursery
+from tests.torture.sampler import Outcome, Sampler
 from tests.torture.workload import wait_for
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue:
 
     With *rescue* a worker is killed just before, so that the server dies while others rescue its letters.
     """
-    began, rng = time.monotonic(), random.Random(seed)
+    rng = random.Random(seed)
     common = {"folder": str(folder), "url": server.url, "lease": LEASE, "sweep": SWEEP}
     with Nursery() as nursery:
 
@@ -61,20 +60,12 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue:
                     _wait_for_workers(server.url, WORKERS + cycle + 1)  # one that never began may end at once
             problems += _stop(nursery, pids)
             come_to_rest(nursery, folder, url=server.url)
-    verdict = judge(History(folder / "history"), server.url, floor=cycles)
-    verdict.problems += problems + sampler.problems[:5]
-    return Outcome(
-        verdict=verdict,
-        cycles=cycles,
-        samples=sampler.samples,
-        worst_overdue_ms=sampler.worst,
-        seconds=time.monotonic() - began,
-    )
+    return sampler.outcome(folder, cycles=cycles, floor=cycles, problems=problems)
 
 
 def throw_out(folder: Path, server: Postgres, *, seconds: float, seed: int, every: float = 0.2) -> Outcome:
     """End all connections but our own *every* so many seconds, for so many *seconds*; let it come to rest, judge."""
-    began, rng = time.monotonic(), random.Random(seed)
+    rng = random.Random(seed)
     common = {"folder": str(folder), "url": server.url, "lease": LEASE, "sweep": SWEEP}
     cycles = 0
     with Nursery() as nursery, Sampler(server.url) as sampler:
@@ -87,15 +78,7 @@ def throw_out(folder: Path, server: Postgres, *, seconds: float, seed: int, ever
             time.sleep(every)
         problems = _stop(nursery, pids)
         come_to_rest(nursery, folder, url=server.url)
-    verdict = judge(History(folder / "history"), server.url, floor=cycles // 5)
-    verdict.problems += problems + sampler.problems[:5]
-    return Outcome(
-        verdict=verdict,
-        cycles=cycles,
-        samples=sampler.samples,
-        worst_overdue_ms=sampler.worst,
-        seconds=time.monotonic() - began,
-    )
+    return sampler.outcome(folder, cycles=cycles, floor=cycles // 5, problems=problems)
 
 
 def _wait_for_workers(url: str, count: int) -> None:

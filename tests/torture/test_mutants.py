@@ -18,7 +18,10 @@ CAUGHT_BY_KILLS = {
     "forgotten_settlements": "break the order of tokens",
     "counters_not_kept": "the counters say",
     "early_yes": "acknowledged letters are lost",
-    "no_rescue": "letters are stuck",
+    "no_rescue": "leases outlived a sweep",
+    "rescue_forgets": "leases outlived a sweep",
+    "no_sweep": "did not sweep for",
+    "endless_sweep": "letters are stuck",
     "dropped_outcomes": "break the order of tokens",
     "delivered_unrun": "delivered and never ran",
 }
@@ -27,6 +30,7 @@ CAUGHT_BY_POWER_CUTS = {"no_sync"}  # in test_powercut
 CAUGHT_IN_PEACE = {"rescue_of_the_living"}
 CAUGHT_ON_POSTGRESQL = {  # in test_pg_mutants
     "pg_no_token_check", "pg_no_skip_locked", "pg_counters_not_kept", "pg_settled_before_commit", "pg_early_yes",
+    "pg_rescue_forgets",
 }  # fmt: skip
 
 

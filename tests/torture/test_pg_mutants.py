@@ -19,6 +19,7 @@ CAUGHT_BY_KILLS = {
     "pg_counters_not_kept": "the counters say",
     "pg_settled_before_commit": "break the order of tokens",
     "pg_early_yes": "acknowledged letters are lost",
+    "pg_rescue_forgets": "leases outlived a sweep",
 }
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from tests.torture import mutants
+from tests.torture import looks, mutants, sweeps
 from tests.torture.history import Log
+from tests.torture.sweeps import Metronome
 
 from redrive import Reject, RetryPolicy, failpoints
 from redrive.app import Redrive
@@ -37,6 +38,7 @@ class Watching:
     """A store's other half: writes down what it answered."""
 
     log: Log
+    metronome: Metronome | None = None
 
     async def put(self, drafts):
         self.log.write(*[("offered", draft.id) for draft in drafts])
@@ -56,6 +58,8 @@ class Watching:
 
     async def exchange(self, settlements, wants, *, lease, worker):
         exchanged = await super().exchange(settlements, wants, lease=lease, worker=worker)
+        if self.metronome is not None:
+            self.metronome.answers += 1
         self._note_settled(settlements, exchanged.accepted)
         self._note_claims(exchanged.claims)
         return exchanged
@@ -172,6 +176,7 @@ async def _work(
     folder: str, rng: random.Random, produce: int, first: tuple[int, int], *, until_idle: bool, **settings: Any
 ) -> None:
     app, log = build(folder, **settings)
+    app.store.metronome = _watch_sweeps(folder, **settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _tell)
     await app.open()
     if any(first):
@@ -184,6 +189,12 @@ async def _work(
     await app.run(until_idle=until_idle)
     producing.cancel()
     await app.close()
+
+
+def _watch_sweeps(folder: str, *, url: str = "", sweep: float = 0.1, **_others: Any) -> Metronome:
+    metronome = Metronome(Log(Path(folder) / sweeps.FOLDER), lambda: looks.now_ms(url), sweep)
+    metronome.watch()
+    return metronome
 
 
 def _tell() -> None:
