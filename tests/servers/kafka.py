@@ -22,10 +22,14 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tests.servers.ports import free_port
+
 VERSION = "4.3.1"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "redrive" / f"kafka-{VERSION}"
 _CLUSTER = "cmVkcml2ZS1mb3ItdGVzdA"
-_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+STARTING = 180.0  # seconds, on a machine that does much else
+_PR_SET_PDEATHSIG = 1
+_PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec a lock of the loader may be held for good
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>redrive</groupId><artifactId>broker</artifactId><version>1</version><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
@@ -41,7 +45,7 @@ class Broker:
     """One node, broker and controller, in KRaft mode; use it as a context manager."""
 
     def __init__(self, node: int = 1, **properties: object) -> None:
-        self.node, self.port, self.controller = node, _free_port(), _free_port()
+        self.node, self.port, self.controller = node, free_port(), free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.folder = Path(tempfile.mkdtemp(prefix="redrive-kafka-"))
         self._properties = properties
@@ -63,23 +67,27 @@ class Broker:
         """Write its configuration and an empty log: alone, or as one of the *voters* of a cluster."""
         self._configure({"controller.quorum.voters": voters} if voters else {})
         alone = () if voters else ("--standalone",)
-        self._java("kafka.tools.StorageTool", "format", *alone, "-t", _CLUSTER, "-c", self._config).wait(60)
+        formatting = self._java("kafka.tools.StorageTool", "format", *alone, "-t", _CLUSTER, "-c", self._config)
+        if formatting.wait(STARTING):
+            raise Missing(f"the broker's log could not be made: {self._last_words()}")
 
-    def start(self, limit: float = 60) -> None:
+    def start(self) -> None:
         """Start, or start again, on the same port and data; return once it answers."""
         self.launch()
-        self.wait(limit)
+        self.wait()
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
+        """Start it, and do not wait; it dies with the thread that calls this."""
         self._process = self._java("kafka.Kafka", self._config)
 
-    def wait(self, limit: float = 60) -> None:
-        """Return once it answers."""
-        end = time.monotonic() + limit
+    def wait(self) -> None:
+        """Return once it answers; raise Missing, with what it said last, if it does not."""
+        end = time.monotonic() + STARTING
         while not self._answers():
-            if self._process is None or self._process.poll() is not None or time.monotonic() > end:
-                raise Missing(f"the broker did not start: {self._log.read_text()[-2000:]}")
+            if self._process is None or self._process.poll() is not None:
+                raise Missing(f"the broker ended while it started: {self._last_words()}")
+            if time.monotonic() > end:
+                raise Missing(f"the broker did not answer within {STARTING} s: {self._last_words()}")
             time.sleep(0.05)
 
     def kill(self) -> None:
@@ -113,6 +121,9 @@ class Broker:
     @property
     def _log(self) -> Path:
         return self.folder / "broker.log"
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
 
     def _signal(self, number: int) -> None:
         if self._process is not None:
@@ -158,22 +169,17 @@ class Broker:
             )
 
     def _answers(self) -> bool:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - only where a broker runs
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - only where a broker runs
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=2)
+        with contextlib.suppress(OSError, KafkaException), socket.create_connection(("127.0.0.1", self.port), 1):
+            metadata = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=5)
             return bool(metadata.brokers)
-        return False
+        return False  # it does not listen, or does not answer yet
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _java() -> str:

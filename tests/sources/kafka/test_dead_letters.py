@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import pytest
 from tests.servers.kafka import Broker
@@ -53,24 +54,26 @@ async def test_a_consumer_that_stops_with_an_unconfirmed_dead_letter_leaves_it_t
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["freeze", "kill"])
 async def test_a_broker_that_goes_away_during_publishing_loses_no_dead_letter(trouble):
-    with Broker() as broker:
-        stage = Stage(broker.bootstrap, trouble)
+    with Broker() as broker, closing(Stage(broker.bootstrap, trouble)) as stage:
         stage.create()
         stage.produce([{"value": b"bad", "key": b"%d" % n} for n in range(50)])
-        gate = asyncio.Event()
+        gate, held = asyncio.Event(), []
 
         async def worker(record):
+            held.append(record.offset)
             await gate.wait()
             raise Reject("never")
 
-        async with running(stage.consumer(worker, dlq_flush_timeout_ms=500)) as task:
-            await until(lambda: stage.dlq in stage.admin.list_topics(timeout=5).topics)
+        consumer = stage.consumer(worker, dlq_flush_timeout_ms=500)
+        async with running(consumer) as task:
+            await until(lambda: len(held) == 50)  # it has joined its group, and all dead letters are still to come
             getattr(broker, trouble)()
             gate.set()
-            await asyncio.sleep(1.5)
-            await asyncio.to_thread(broker.thaw if trouble == "freeze" else broker.start)
+            await until(lambda: consumer.counts.dlq_failures > 0)
+            (broker.thaw if trouble == "freeze" else broker.launch)()
+            await asyncio.to_thread(broker.wait)
+            await until(lambda: task.done() or stage.committed() == 50)
             assert not task.done()
-            await until(lambda: stage.committed() == 50, 60)
         ids = [dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters()]
         assert len(set(ids)) == 50
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import asyncpg
 import pytest
@@ -12,7 +12,7 @@ from tests.stores.samples import DELIVERED, KIND, LEASE, QUEUE, claim, draft, le
 
 from redrive.core.letter import Priority
 from redrive.stores.contract import QueueSpec, Want, books
-from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres import PostgresStore, server
 from redrive.stores.postgres import store as face
 
 
@@ -27,12 +27,14 @@ async def stores(store, url):
         await each.close()
 
 
-async def work(store, queue: str, limit: int, run: list[str], key_running: dict) -> None:
+async def work(store, queue: str, limit: int, run: list[str], key_running: dict, turns: Counter | None = None) -> None:
     """Claim and deliver until nothing is left for a while."""
     worker, settled, idle = f"worker-{id(store)}", [], 0
     while idle < 20 or settled:
         exchanged = await store.exchange(settled, [Want(queue, (KIND,), limit)], lease=LEASE, worker=worker)
         assert all(exchanged.accepted)
+        if turns is not None:
+            turns[id(store)] += 1
         for each, _ in settled:
             key_running[each.letter.key] = False
         for each in exchanged.claims:
@@ -77,27 +79,35 @@ async def test_of_a_key_one_letter_runs_at_a_time_and_in_order(store, stores):
     assert dict(order) == {key: list(range(20)) for key in "abcdefgh"}
 
 
-async def test_a_server_that_throws_everybody_out_loses_nothing(store, stores, url):
+async def test_a_server_that_throws_everybody_out_loses_nothing(store, stores, url, monkeypatch):
+    monkeypatch.setattr(server, "PATIENCE", 60.0)  # how soon it gives up is not asked here
     await put(store, *(str(n) for n in range(400)))
     run: list[str] = []
-    throwing = asyncio.create_task(throw_out(url))
-    working = [asyncio.create_task(work(each, QUEUE, 7, run, defaultdict(bool))) for each in stores]
+    turns = Counter({"put": 0} | {id(each): 0 for each in stores})
+    throwing = asyncio.create_task(throw_out(url, turns))
+    working = [asyncio.create_task(work(each, QUEUE, 7, run, defaultdict(bool), turns)) for each in stores]
     for n in range(100):
         await put(stores[n % 4], str(400 + n))
+        turns["put"] += 1
     await asyncio.gather(*working)
     throwing.cancel()
     await asyncio.gather(throwing, return_exceptions=True)
     assert sorted(run, key=int) == [str(n) for n in range(500)]
     assert books(await store.tallies())["delivered"] == 500
+    assert turns["thrown out"] > 3
 
 
-async def throw_out(url: str) -> None:
-    connection = await asyncpg.connect(url)
+async def throw_out(url: str, turns: Counter) -> None:
+    """End all connections each time that everybody has done something since the last: however slow they are."""
+    connection, who = await asyncpg.connect(url), list(turns)
     sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> $1"
     try:
         while True:
+            before = turns.copy()
             await connection.execute(sql, connection.get_server_pid())
-            await asyncio.sleep(0.2)
+            turns["thrown out"] += 1
+            while any(turns[each] == before[each] for each in who):  # noqa: ASYNC110 - they do not tell
+                await asyncio.sleep(0.01)
     finally:
         await connection.close()
 
