@@ -107,6 +107,35 @@ async def test_no_call_that_fails_costs_a_letter_or_stops_the_worker(app, away, 
         assert len(await test.letters("status:delivered attempts:3")) == 10
 
 
+@pytest.mark.parametrize("call", ["spend", "exchange"])
+async def test_a_retry_is_decided_and_paid_for_once_however_often_the_store_refused(app, away, clock, call):
+    gate, draws, paid = asyncio.Event(), [], Counter()
+    spend, draw = away.store.spend, clock.draw
+
+    async def watched(queue: str, *, firsts: int, retries: int) -> float:
+        paid.update(firsts=firsts, retries=retries)
+        return await spend(queue, firsts=firsts, retries=retries)
+
+    @app.handler("order.created", policy=RetryPolicy.constant(60, max_attempts=3))
+    async def ship(order: dict):
+        await soon(gate.wait())
+        raise ConnectionError("down")
+
+    away.store.spend, clock.draw = watched, lambda: draws.append(1) or draw()
+    async with drive(app, clock=clock, store=away) as test:
+        await app.enqueue("order.created", {})
+        for _ in range(3):
+            await test.processor.tick()
+        away.fails[call] = 5
+        gate.set()
+        async with asyncio.timeout(20):
+            while not await test.letters("status:pending attempts:1"):
+                await asyncio.sleep(0)
+                await test.processor.tick()
+        assert not away.fails[call]
+    assert (len(draws), paid) == (1, {"firsts": 1, "retries": 1})
+
+
 async def test_one_failure_is_told_to_a_breaker_once_however_often_the_store_refused(app, away, clock):
     app.breaker("warehouse", failures=3, ratio=0)
 

@@ -70,7 +70,9 @@ class Processor:
         self._store, self._handlers, self._engines, self._lines = store, handlers, engines, lines
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
         self._worker, self._lease, self._version = worker, lease, release
-        self._outcomes: list[tuple[Claim, Outcome]] = []
+        self._outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
+        self._decided: list[tuple[Claim, Move]] = []  # the store was away when they were to be settled
+        self._owed: Counter[str] = Counter()  # retries that no budget has paid for yet, by queue
         self._asked: deque[_Asked] = deque()  # exchanges under way, the oldest first
         self._policies: dict[str, RetryPolicy] = {}
         self._firsts: Counter[str] = Counter()
@@ -93,7 +95,7 @@ class Processor:
             settled, exchanged = await self._answer()
         except StoreUnavailable as error:
             self._store_is(away=str(error))
-            return _RUN_AGAIN  # what was to be settled waits in self._outcomes
+            return _RUN_AGAIN  # what was to be settled waits in self._decided
         self._store_is(away="")
         hit("processor.after_exchange")
         self._take(exchanged.claims)
@@ -103,11 +105,11 @@ class Processor:
             await asyncio.sleep(0)  # lets it reach the store where tasks do not start at once, and others have a turn
         hit("processor.before_start")
         self._start_ready()
-        if self._outcomes and not self._lines.running and len(self._asked) == 1:
+        if self._unsettled and not self._lines.running and len(self._asked) == 1:
             self._ask()  # the handlers outran the store: let it go on without waiting for us
         hit("processor.after_start")
         await self._dependencies.report()
-        return 0.0 if self._asked or self._outcomes or exchanged.claims else 1.0
+        return 0.0 if self._asked or self._unsettled or exchanged.claims else 1.0
 
     def _store_is(self, *, away: str) -> None:
         """Tell when the store goes away and when it is back; not of every try between."""
@@ -120,7 +122,11 @@ class Processor:
     @property
     def idle(self) -> bool:
         """Whether this process holds nothing, neither to run nor to settle."""
-        return not (self.held or self._outcomes or self._asked)
+        return not (self.held or self._unsettled or self._asked)
+
+    @property
+    def _unsettled(self) -> bool:
+        return bool(self._outcomes or self._decided)
 
     @property
     def _has_ready(self) -> bool:
@@ -128,7 +134,7 @@ class Processor:
 
     def _ask_ahead(self, last: Exchanged) -> None:
         """Ask while letters are ready to run; not for nothing, nor again at once when the *last* claim found none."""
-        if self._has_ready and not self._asked and (self._outcomes or (last.claims and self._wants())):
+        if self._has_ready and not self._asked and (self._unsettled or (last.claims and self._wants())):
             self._ask()
 
     def _ask(self) -> None:
@@ -152,12 +158,17 @@ class Processor:
         return exchange.result()
 
     async def _exchange(self, wants: list[Want]) -> tuple[list[tuple[Claim, Move]], Exchanged]:
-        outcomes, self._outcomes = self._outcomes, []
+        settlements = self._decide_all()
+        retries, self._owed = self._owed, Counter()
+        firsts = Counter({queue: self._firsts.pop(queue, 0) for queue in retries})
         try:
-            settlements = await self._decide_all(outcomes)
+            if retries:
+                await self._pay_for(retries, firsts, settlements)
             return settlements, await self._store.exchange(settlements, wants, lease=self._lease, worker=self._worker)
-        except BaseException:
-            self._outcomes = outcomes + self._outcomes  # not settled: nothing may be forgotten
+        except BaseException:  # cancelled or refused: nothing may be forgotten, nor decided or paid for once more
+            self._decided = settlements + self._decided
+            self._owed.update(retries)
+            self._firsts.update(firsts)
             raise
 
     # ------------------------------------------------------------------ claiming
@@ -244,7 +255,7 @@ class Processor:
 
     def _start_suspect(self, claim: Claim) -> None:
         """Run a letter whose last worker died with nothing beside it, so that a death convicts only it."""
-        if self._lines.running or self._outcomes or len(self.held) > 1:
+        if self._lines.running or self._unsettled or len(self.held) > 1:
             if self._clock.monotonic() - self._suspected_at > _PATIENCE:
                 self._suspect = None
                 self._release([claim], _LATER)
@@ -272,14 +283,17 @@ class Processor:
 
     # ------------------------------------------------------------------ deciding and settling
 
-    async def _decide_all(self, outcomes: list[tuple[Claim, Outcome]]) -> list[tuple[Claim, Move]]:
+    def _decide_all(self) -> list[tuple[Claim, Move]]:
+        """Decide each outcome, once; return what is to be settled, with what the store was away for."""
         hit("processor.before_decide")
+        outcomes, self._outcomes = self._outcomes, []
         moves = [
             (claim, DELIVERED if outcome is SUCCEEDED else self._decide(claim, outcome)) for claim, outcome in outcomes
         ]
         self._count_firsts(outcomes)
-        retries = Counter([claim.letter.queue for claim, move in moves if move is not DELIVERED and is_retry(move)])
-        return await self._pay_for(retries, moves) if retries else moves
+        self._owed.update([claim.letter.queue for claim, move in moves if move is not DELIVERED and is_retry(move)])
+        before, self._decided = self._decided, []
+        return before + moves
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Move:
         move = decide(claim, outcome, self.policy_of(claim), self._clock.draw(), age=self._age(claim))
@@ -312,14 +326,15 @@ class Processor:
         tried = [claim.letter for claim, outcome in outcomes if outcome is SUCCEEDED or isinstance(outcome, Failed)]
         self._firsts.update([letter.queue for letter in tried if letter.attempts == 1])
 
-    async def _pay_for(self, retries: Counter[str], moves: list[tuple[Claim, Move]]) -> list[tuple[Claim, Move]]:
-        """Draw on the queues' budgets; where one is empty, its retries wait longer."""
-        holds = {}
-        for queue, count in retries.items():
-            holds[queue] = await self._store.spend(queue, firsts=self._firsts.pop(queue, 0), retries=count)
-        return [
-            (claim, held_back(move, holds[claim.letter.queue]) if is_retry(move) else move) for claim, move in moves
-        ]
+    async def _pay_for(self, retries: Counter[str], firsts: Counter[str], moves: list[tuple[Claim, Move]]) -> None:
+        """Draw on the queues' budgets, and strike out what is paid; where one is empty, its retries wait longer."""
+        for queue in list(retries):
+            hold = await self._store.spend(queue, firsts=firsts[queue], retries=retries[queue])
+            del retries[queue], firsts[queue]
+            moves[:] = [
+                (claim, held_back(move, hold) if claim.letter.queue == queue and is_retry(move) else move)
+                for claim, move in moves
+            ]
 
     def _tell(self, settled: list[tuple[Claim, Move]], exchanged: Exchanged) -> None:
         for claim, move in settled:
