@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.cli.pipes import next_line
 
 from redrive.desk import plan
 
@@ -180,9 +181,9 @@ def test_a_replay_killed_in_the_middle_sends_each_letter_once(redrive):
     redrive.fill(work)
     command = [sys.executable, "-m", "redrive.cli", "--url", redrive.url, "replay", "-q", "status:failed", "--yes"]
     with subprocess.Popen(
-        [*command, "--rate", "10"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        [*command, "--rate", "10"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0
     ) as run:
-        named = run.stderr.readline()
+        named = next_line(run.stderr)
         redrive.until(lambda books: books["pending"] > 0)
         run.kill()
     plan_id = named.split()[-1]

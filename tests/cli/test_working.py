@@ -8,6 +8,7 @@ import textwrap
 import time
 
 import pytest
+from tests.cli.pipes import next_line
 
 from redrive.cli.supervisor import Supervisor
 
@@ -194,8 +195,8 @@ SUPERVISE = (
 @pytest.fixture
 def supervised():
     script = SUPERVISE.format(command=[sys.executable, "-c", STUBBORN])
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, bufsize=0)
+    assert [next_line(process.stdout) for _ in range(2)] == ["ready\n"] * 2
     yield process
     process.kill()
     process.wait()
@@ -205,10 +206,10 @@ def supervised():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_is_passed_on_and_so_is_the_second(supervised, number):
     supervised.send_signal(number)
-    assert [supervised.stdout.readline() for _ in range(2)] == ["heard 1\n"] * 2
+    assert [next_line(supervised.stdout) for _ in range(2)] == ["heard 1\n"] * 2
 
     supervised.send_signal(number)
-    assert [supervised.stdout.readline() for _ in range(2)] == ["heard 2\n"] * 2
+    assert [next_line(supervised.stdout) for _ in range(2)] == ["heard 2\n"] * 2
     assert supervised.wait(timeout=30) == 0
 
 
@@ -225,11 +226,11 @@ ORPHAN = textwrap.dedent("""
 
 def test_workers_stop_when_their_supervisor_is_killed():
     script = SUPERVISE.format(command=[sys.executable, "-c", ORPHAN]).replace(", 2,", ", 1,")
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, bufsize=0)
     try:
-        assert process.stdout.readline().startswith("ready")
+        assert next_line(process.stdout).startswith("ready")
         os.kill(process.pid, signal.SIGKILL)
-        assert process.stdout.readline() == "asked to stop\n"
+        assert next_line(process.stdout) == "asked to stop\n"
     finally:
         process.kill()
         process.wait()

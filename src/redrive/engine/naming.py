@@ -91,7 +91,7 @@ def _script(path: str) -> ModuleType:
     sys.modules[SCRIPT] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[SCRIPT]  # half a module must not be found next time
+    except BaseException:  # whatever the script raises, SystemExit too: half a module must not be found next time
+        del sys.modules[SCRIPT]
         raise
     return module

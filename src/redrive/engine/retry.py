@@ -104,7 +104,7 @@ def _wrap_sync(function: Callable[P, T], retrying: Retrying) -> Callable[P, T]:
         while True:
             try:
                 return function(*args, **kwargs)
-            except Exception as error:
+            except Exception as error:  # the function is the user's; the policy says which of its errors heal
                 wait = retrying.wait_after(error, attempts, began)
                 if wait is None:
                     raise
@@ -121,7 +121,7 @@ def _wrap_async(function: Callable[P, Awaitable[T]], retrying: Retrying) -> Call
         while True:
             try:
                 return await function(*args, **kwargs)
-            except Exception as error:
+            except Exception as error:  # the function is the user's; the policy says which of its errors heal
                 wait = retrying.wait_after(error, attempts, began)
                 if wait is None:
                     raise

@@ -86,7 +86,7 @@ class Outbox:
         values = values_of(draft, notify=notify)
         try:
             return receipt_of(draft, self._driver.fetch(self._place.accept, values))
-        except Exception as error:
+        except Exception as error:  # every driver has its own tree of errors; what is no refusal is raised as it came
             if (refused := refusal(error)) is None:
                 raise
             raise refused from error
@@ -111,7 +111,7 @@ class AsyncOutbox:
         values = values_of(draft, notify=notify)
         try:
             return receipt_of(draft, await self._driver.fetch(self._place.accept, values))
-        except Exception as error:
+        except Exception as error:  # every driver has its own tree of errors; what is no refusal is raised as it came
             if (refused := refusal(error)) is None:
                 raise
             raise refused from error

@@ -54,7 +54,7 @@ class Server:
         self._free = asyncio.Semaphore(self._size)
         try:
             await self.ask(self._check)
-        except BaseException:
+        except BaseException:  # cancelled too: a server that is not opened keeps no connection
             await self.close()
             raise
 
@@ -128,7 +128,7 @@ class Server:
             connection = self._take_idle() or await self.connect()
             try:
                 yield connection
-            except BaseException as error:
+            except BaseException as error:  # cancelled too: a connection is given back or closed, never forgotten
                 await self._give_back(connection, sound=_is_sound(error))
                 raise
             await self._give_back(connection, sound=True)

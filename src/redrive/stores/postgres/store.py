@@ -97,7 +97,7 @@ class PostgresStore:
         try:
             await self._server.ask(lambda connection, _: schema.ensure(connection, self.schema))
             self.features = msgspec.structs.replace(self.features, search=await self._calls.read(finding.searchable))
-        except BaseException:
+        except BaseException:  # cancelled too: a store that did not open keeps no connection
             await self._server.close()
             raise
         self._wire.open()
@@ -190,7 +190,7 @@ class PostgresStore:
     async def _together(self, call: int, *arguments: Any, again: bool) -> Exchanged:
         try:
             return await self._exchange(call, *arguments, again=again)
-        except BaseException:
+        except BaseException:  # cancelled too: the server may have done it, whatever it was that we did not hear
             self._remember(arguments[-1], [call])
             raise
 
