@@ -34,7 +34,8 @@ test: lint ## everything that CI runs: format, lint, types, rooms, all tests wit
 	$(BIN)/pytest -q -n 2 -m "not torture" --cov --cov-report=
 	$(BIN)/coverage report
 ifneq ($(wildcard tests/torture*),)
-	$(BIN)/pytest -q -m torture
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "torture and not alone"
+	$(BIN)/pytest -q -m "torture and alone"
 endif
 	$(BIN)/mkdocs build --quiet --strict
 

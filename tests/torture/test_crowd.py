@@ -16,7 +16,7 @@ from tests.torture.nursery import Nursery
 
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 
-pytestmark = pytest.mark.torture
+pytestmark = [pytest.mark.torture, pytest.mark.alone]
 
 PROCESSES, LETTERS = 4, 1_500
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytest.importorskip("confluent_kafka")
 from tests.torture import kafka_kills
 
-pytestmark = pytest.mark.torture
+pytestmark = [pytest.mark.torture, pytest.mark.alone]
 SEED = 20_260_401
 
 

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,6 @@ from redrive.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.servers.postgres import Postgres
 
@@ -29,20 +30,18 @@ SMALL = {"max_wal_size": "32MB", "min_wal_size": "32MB", "shared_buffers": "16MB
 
 
 @pytest.fixture
-def small(pg: Postgres, tmp_path: Path) -> Iterator[tuple[Postgres, Disk]]:
+def small(pg: Postgres) -> Iterator[tuple[Postgres, Disk]]:
     """A server whose files lie on a small file system of their own."""
-    folder = tmp_path / "small"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="redrive-small-"))
+    folder.chmod(0o755)  # the server runs as somebody else
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if mounted.returncode:
+        folder.rmdir()
         pytest.skip(f"a small file system cannot be mounted here (it takes root): {mounted.stderr.decode().strip()}")
     pg.stop()
     data = pg.folder / "data"
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
     subprocess.run(["cp", "-a", str(data), str(folder / "data")], check=True)
     shutil.rmtree(data)
     data.symlink_to(folder / "data")
@@ -50,6 +49,7 @@ def small(pg: Postgres, tmp_path: Path) -> Iterator[tuple[Postgres, Disk]]:
     yield pg, Disk(folder)
     pg.stop()
     subprocess.run(["umount", str(folder)], check=True)
+    folder.rmdir()
 
 
 async def test_a_full_disk_is_said_and_loses_nothing(small: tuple[Postgres, Disk], tmp_path: Path):

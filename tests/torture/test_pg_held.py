@@ -10,7 +10,7 @@ from tests.torture import held
 if TYPE_CHECKING:
     from tests.servers.postgres import Postgres
 
-pytestmark = pytest.mark.torture
+pytestmark = [pytest.mark.torture, pytest.mark.alone]
 
 
 async def test_claims_stay_quick_beside_a_held_transaction(pg: Postgres):

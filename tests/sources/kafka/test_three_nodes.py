@@ -16,7 +16,7 @@ from redrive import Reject
 pytest.importorskip("confluent_kafka")
 from tests.servers.kafka_cluster import Cluster
 
-pytestmark = pytest.mark.torture
+pytestmark = [pytest.mark.torture, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
