@@ -66,6 +66,26 @@ async def test_a_handler_has_a_task_and_a_context_of_its_own(engine):
     assert SHADE.get() == "none"
 
 
+async def test_a_handler_that_begins_at_the_end_of_another_sees_nothing_of_it(engine):
+    seen, ended = [], asyncio.get_running_loop().create_future()
+
+    async def paints(payload):
+        await asyncio.sleep(0)
+        seen.append((asyncio.current_task(), SHADE.get()))
+        SHADE.set("blue")
+
+    handler = build_handler("order", paints)
+
+    def begin_the_next(*_first):
+        engine.start(handler, letter(), 2, lambda *told: ended.set_result(told))
+
+    engine.start(handler, letter(), 1, begin_the_next)
+
+    assert await soon(ended) == (2, SUCCEEDED)
+    assert [shade for _, shade in seen] == ["none", "none"]
+    assert len({task for task, _ in seen}) == 2
+
+
 async def test_a_handlers_failure_touches_no_other(engine):
     async def raises(payload):
         raise KeyboardInterrupt

@@ -19,27 +19,40 @@ from redrive.core.decide import SUCCEEDED, Failed
 from redrive.core.letter import Category, Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
     from redrive.engine.handler import Handler
+
+    Listener = Callable[[Outcome | None], None]
 
 
 class ResultRefused(Exception):
     """The handler returned what its `succeeded=` refuses."""
 
 
-async def attempt(handler: Handler, letter: Letter) -> Outcome:
-    """Run an async handler; only our own cancellation passes through."""
+async def attempt(handler: Handler, letter: Letter, listeners: Sequence[Listener] = ()) -> Outcome:
+    """
+    Run an async handler; only our own cancellation passes through.
+
+    Whoever is among *listeners* by then is told the outcome as the last step, before the task
+    is done; None if a cancellation passes through, whose meaning others know.
+    """
     try:
         result = await handler.call(letter)
-        accepted = handler.succeeded is None or bool(handler.succeeded(result))
+        outcome = SUCCEEDED if handler.succeeded is None else _judged(result, handler)
     except (GeneratorExit, asyncio.CancelledError) as error:
         if isinstance(error, GeneratorExit) or _is_cancelled():
+            for tell in listeners:
+                tell(None)
             raise
-        return Failed(failure_of(error, handler))
+        outcome = Failed(failure_of(error, handler))
     except BaseException as error:  # noqa: BLE001 - the broad except: handlers may raise anything
-        return Failed(failure_of(error, handler))
-    return SUCCEEDED if accepted else _refused(result, handler)
+        outcome = Failed(failure_of(error, handler))
+    for tell in listeners:
+        tell(outcome)
+    return outcome
 
 
 def attempt_now(handler: Handler, letter: Letter) -> Outcome:
@@ -48,10 +61,9 @@ def attempt_now(handler: Handler, letter: Letter) -> Outcome:
         result = handler.call(letter)
         if asyncio.iscoroutine(result):
             result = asyncio.run(result)
-        accepted = handler.succeeded is None or bool(handler.succeeded(result))
+        return SUCCEEDED if handler.succeeded is None else _judged(result, handler)
     except BaseException as error:  # noqa: BLE001 - the broad except: handlers may raise anything
         return Failed(failure_of(error, handler))
-    return SUCCEEDED if accepted else _refused(result, handler)
 
 
 def timed_out(handler: Handler) -> Failed:
@@ -78,6 +90,9 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _refused(result: object, handler: Handler) -> Failed:
+def _judged(result: object, handler: Handler) -> Outcome:
+    """Return what the handler's `succeeded=` makes of *result*; it is theirs, and may raise what it likes."""
+    if handler.succeeded is None or handler.succeeded(result):
+        return SUCCEEDED
     refusal = ResultRefused(f"succeeded= refused the {type(result).__name__} that the handler returned")
     return Failed(failure_of(refusal, handler))

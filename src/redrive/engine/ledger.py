@@ -10,26 +10,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import msgspec
+
+from redrive.core.letter import Letter
+from redrive.engine.execution import Done
+from redrive.engine.handler import Handler
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redrive.core.decide import Outcome
-    from redrive.core.letter import Letter
-    from redrive.engine.execution import Done
-    from redrive.engine.handler import Handler
 
 
-class Run:
+class Run(msgspec.Struct, eq=False):
     """One letter under way: what to run, and whom to tell."""
 
-    __slots__ = ("done", "handler", "letter", "ticket", "timer")
-
-    def __init__(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
-        self.handler = handler
-        self.letter = letter
-        self.ticket = ticket
-        self.done = done
-        self.timer: asyncio.TimerHandle | None = None
+    handler: Handler
+    letter: Letter
+    ticket: object
+    done: Done
+    timer: asyncio.TimerHandle | None = None
 
 
 R = TypeVar("R", bound=Run)
@@ -57,7 +57,6 @@ class Ledger(Generic[R]):
     def open(self, run: R) -> None:
         """Note that *run* was started."""
         self._open[run] = None
-        self._drained.clear()
 
     def settle(self, run: R, outcome: Outcome) -> None:
         """Tell the caller, unless it was told before."""
@@ -74,6 +73,7 @@ class Ledger(Generic[R]):
         """Wait until every run has its outcome, at most *grace* seconds."""
         if not self._open:
             return
+        self._drained.clear()
         try:
             async with asyncio.timeout(grace):
                 await self._drained.wait()

@@ -9,7 +9,9 @@ blocks the loop cannot be stopped from here; a watchdog ends the process.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.core.decide import SUCCEEDED, Failed
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
+    from redrive.engine.attempt import Listener
     from redrive.engine.execution import Done
     from redrive.engine.handler import Handler
 
@@ -32,36 +35,44 @@ _GRACE = 1.0  # seconds that a cancelled handler has to clean up
 
 if sys.version_info >= (3, 12):
 
-    def begin(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> asyncio.Task[T]:
+    def begin(
+        coroutine: Coroutine[Any, Any, T],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
         """Start *coroutine* as a task of its own, at once where Python can."""
-        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+        return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
 
 else:
 
-    def begin(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> asyncio.Task[T]:
+    def begin(
+        coroutine: Coroutine[Any, Any, T],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
         """Start *coroutine* as a task of its own, at once where Python can."""
-        return asyncio.Task(coroutine, loop=loop)
+        return asyncio.Task(coroutine, loop=loop, context=context)
 
 
-class _TaskRun(Run):
-    __slots__ = ("limit", "task", "verdict")
-
-    def __init__(
-        self, handler: Handler, letter: Letter, ticket: object, done: Done, *, task: asyncio.Task[Outcome]
-    ) -> None:
-        super().__init__(handler, letter, ticket, done)
-        self.task = task
-        self.limit: Limit[_TaskRun] | None = None
-        self.verdict: Failed | None = None  # why we cancelled it
+class _TaskRun(Run, eq=False, kw_only=True):
+    task: asyncio.Task[Outcome]
+    limit: Limit[_TaskRun] | None = None
+    verdict: Failed | None = None  # why we cancelled it
 
 
 class TaskEngine:
-    """Runs each letter in a task of its own; one that never suspends costs no callback and no timer."""
+    """
+    Runs each letter in a task of its own; one that never suspends costs no callback and no timer.
+
+    A task tells of its end itself, as its last step, and may so begin the next one from within:
+    therefore all of them start from one context, that of whoever made the engine.
+    """
 
     exhausted = False
 
     def __init__(self, *, cancel_grace: float = _GRACE) -> None:
         self._cancel_grace = cancel_grace
+        self._context = contextvars.copy_context()
         self._ledger: Ledger[_TaskRun] = Ledger()
         self._leftovers: set[asyncio.Task[Outcome]] = set()  # settled, but still unwinding
         self._limits: dict[float, Limit[_TaskRun]] = {}  # by span
@@ -73,11 +84,14 @@ class TaskEngine:
             done(ticket, STOPPED)
             return
         loop = asyncio.get_running_loop()
-        task = begin(attempt(handler, letter), loop)
+        listeners: list[Listener] = []  # nobody, unless it suspends
+        task = begin(attempt(handler, letter, listeners), loop, self._context.copy())
         if task.done():
             done(ticket, _outcome(task, handler))
-        else:
-            self._watch(_TaskRun(handler, letter, ticket, done, task=task), loop)
+            return
+        run = _TaskRun(handler, letter, ticket, done, task=task)
+        listeners.append(partial(self._finished, run))
+        self._watch(run, loop)
 
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds, then cancel what is left; see `Engine.close`."""
@@ -98,16 +112,17 @@ class TaskEngine:
 
     def _watch(self, run: _TaskRun, loop: asyncio.AbstractEventLoop) -> None:
         self._ledger.open(run)
-        run.task.add_done_callback(lambda _task: self._finished(run))
         span = run.handler.timeout
         if span is not None:
             run.limit = self._limits.get(span) or self._limits.setdefault(span, Limit(span, self._expire, loop))
             run.limit.hold(run)
 
-    def _finished(self, run: _TaskRun) -> None:
+    def _finished(self, run: _TaskRun, outcome: Outcome | None) -> None:
+        if outcome is None:  # cancelled; it is not known by whom until it has ended
+            run.task.add_done_callback(lambda task: self._finished(run, _outcome(task, run.handler)))
+            return
         if run.limit is not None:
             run.limit.let_go(run)
-        outcome = _outcome(run.task, run.handler)
         # What it finished in spite of its time limit is finished: trying again would do it twice.
         self._ledger.settle(run, outcome if run.verdict is None or outcome is SUCCEEDED else run.verdict)
 
@@ -130,7 +145,9 @@ class TaskEngine:
 
 
 def _outcome(task: asyncio.Task[Outcome], handler: Handler) -> Outcome:
-    if task.cancelled():  # not by us, or nobody would ask: it cancelled itself
+    try:
+        return task.result()
+    except asyncio.CancelledError:  # not by us, or nobody would ask: it cancelled itself
         return Failed(failure_of(asyncio.CancelledError("the handler cancelled its own task"), handler))
-    error = task.exception()  # only what `attempt` lets pass, such as a GeneratorExit of the handler's own
-    return task.result() if error is None else Failed(failure_of(error, handler))
+    except BaseException as error:  # noqa: BLE001 - what `attempt` lets pass, such as a GeneratorExit of the handler's own
+        return Failed(failure_of(error, handler))

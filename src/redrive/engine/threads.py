@@ -16,6 +16,8 @@ from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from redrive.core.decide import Interrupted
 from redrive.engine.attempt import attempt_now, timed_out
 from redrive.engine.clock import SystemClock
@@ -31,13 +33,9 @@ if TYPE_CHECKING:
 _EXHAUSTED = Interrupted("too many threads hang in handlers that ran out of time", wait=1.0)
 
 
-class _ThreadRun(Run):
-    __slots__ = ("began", "context")
-
-    def __init__(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
-        super().__init__(handler, letter, ticket, done)
-        self.context = contextvars.copy_context()
-        self.began: float | None = None  # set by the thread that takes it
+class _ThreadRun(Run, eq=False):
+    context: contextvars.Context = msgspec.field(default_factory=contextvars.copy_context)
+    began: float | None = None  # set by the thread that takes it
 
 
 class ThreadEngine:

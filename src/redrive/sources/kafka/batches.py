@@ -75,7 +75,7 @@ class BatchExecutionEngine(ExecutionEngine):
 
     def __init__(self, worker: BatchWorker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
         engine, handler, slots = _parts(worker, config)
-        super().__init__(engine, handler, cast("Any", None), slots, clock=clock or SystemClock())
+        super().__init__(engine, handler, None, slots, clock=clock or SystemClock())
         self._size = config.batch_size or 1
         self._crosses = config.mode == "process"
         self._alone: set[Record] = set()  # of batches that failed as a whole

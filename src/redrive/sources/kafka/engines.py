@@ -56,7 +56,7 @@ class ExecutionEngine:
     """
 
     def __init__(
-        self, engine: Engine, handler: Handler, carry: Callable[[Record], Letter], slots: int, *, clock: Clock
+        self, engine: Engine, handler: Handler, carry: Callable[[Record], Letter] | None, slots: int, *, clock: Clock
     ) -> None:
         self.completed: Completed = _nobody_listens
         self.running = 0
@@ -132,7 +132,8 @@ class ExecutionEngine:
         record.attempts += 1
         if self._policy.total is not None and not record.began:
             record.began = self._clock.monotonic()
-        self.runner.start(self._handler, self._carry(record), record, self._ended)
+        letter = self._carry(record) if self._carry is not None else cast("Letter", record)
+        self.runner.start(self._handler, letter, record, self._ended)
 
     def _ended(self, record: Record, outcome: Outcome) -> None:
         self.running -= 1
@@ -142,7 +143,7 @@ class ExecutionEngine:
                 self._ready.append(follower)
         else:
             self._decide(record, outcome)
-        if not self._pumping:
+        if self._ready and not self._pumping:
             self._pump()
 
     def _decide(self, record: Record, outcome: Outcome) -> None:
@@ -217,7 +218,7 @@ class AsyncExecutionEngine(ExecutionEngine):
         in_tasks = is_async(worker)
         engine = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
         slots = config.max_in_flight if in_tasks else min(config.max_in_flight, 2 * config.worker_pool_size)
-        super().__init__(engine, plain_handler(worker, config), _as_it_is, slots, clock=clock or SystemClock())
+        super().__init__(engine, plain_handler(worker, config), None, slots, clock=clock or SystemClock())
 
 
 class ProcessExecutionEngine(ExecutionEngine):
@@ -269,10 +270,6 @@ def is_async(worker: Callable[[Any], Any]) -> bool:
     return inspect.iscoroutinefunction(worker) or (
         callable(worker) and inspect.iscoroutinefunction(type(worker).__call__)
     )
-
-
-def _as_it_is(record: Record) -> Letter:
-    return cast("Letter", record)
 
 
 def _nobody_listens(_event: CompletionEvent) -> None:

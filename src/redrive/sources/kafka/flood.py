@@ -16,18 +16,18 @@ class FloodGate:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._in_a_row = 0
+        self.in_a_row = 0
         self.is_shut = False
 
     def succeeded(self) -> None:
         """Note a success: whatever was broken works."""
-        self._in_a_row = 0
+        self.in_a_row = 0
         self.is_shut = False
 
     def holds(self, disposition: str) -> bool:
         """Note a record that failed for good; return True if it is to be held instead of dead-lettered."""
         if not self._limit or disposition in _OWN_FAULT:
             return False
-        self._in_a_row += 1
-        self.is_shut = self.is_shut or self._in_a_row > self._limit
+        self.in_a_row += 1
+        self.is_shut = self.is_shut or self.in_a_row > self._limit
         return self.is_shut

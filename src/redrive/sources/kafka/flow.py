@@ -8,6 +8,7 @@ from the others. Pausing throws away what was fetched ahead, so a short excess i
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _WAIT_OUT = 0.25  # seconds above its share before a partition is paused
 _LONGEST_WINDOW = 200_000  # records between a partition's watermark and its last one
+_PLENTY = 2_000  # records that no worker gets through in the time of a rest
+_REST = 0.005  # seconds
 
 
 class Flow:
@@ -67,6 +70,19 @@ class Flow:
         blocked = self._shut or self._too_many_bytes or bool(partition.halted)
         blocked = blocked or len(tracker) > _LONGEST_WINDOW // 2
         return not blocked and tracker.open <= share // 2
+
+
+def rested(held: int) -> bool:
+    """
+    Sleep a moment, if *held* records are enough to work on meanwhile; return whether they were.
+
+    Waiting for the next completion instead would wake the control thread at each of them, and
+    every time it takes the interpreter's lock from the workers.
+    """
+    if held < _PLENTY:
+        return False
+    time.sleep(_REST)
+    return True
 
 
 def _place(partition: Partition) -> TopicPartition:

@@ -1,15 +1,30 @@
 """
 Messages as the client hands them over.
 
-Owns the odd corners of reading one. Knows no partition and no order.
+Owns the odd corners of reading one. Knows no order and no tracker.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from redrive.sources.kafka.record import Record
+
+if TYPE_CHECKING:
+    from redrive.sources.kafka.record import Assignment
 
 _log = logging.getLogger("redrive.kafka")
+
+
+def record_of(message: Any, assignment: Assignment, offset: int) -> Record:
+    """Return *message*, which stands at *offset*, as a record of *assignment*."""
+    key, value, headers = message.key(), message.value(), headers_of(message)
+    size = (len(key) if key else 0) + (len(value) if value else 0)
+    if headers:
+        size += bytes_of(headers)
+    kind, timestamp = message.timestamp()
+    return Record(assignment, offset, key, value, headers, timestamp, kind, size)
 
 
 def headers_of(message: Any) -> Any:

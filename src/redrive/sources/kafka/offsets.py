@@ -50,10 +50,6 @@ class OffsetTracker:
         """The offset to commit: everything below is done. None before the first record."""
         return self._window[0].offset if self._window else self._next
 
-    def is_before(self, offset: int) -> bool:
-        """Whether *offset* lies below what was received already."""
-        return self._next is not None and offset < self._next
-
     def add(self, record: Record) -> bool:
         """
         Note that *record* was received; return False if an earlier owner has already done it.

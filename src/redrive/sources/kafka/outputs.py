@@ -58,7 +58,7 @@ class ProducingEngine(ExecutionEngine):
         slots = config.max_in_flight if in_tasks else min(config.max_in_flight, 2 * config.worker_pool_size)
         call = _awaiting(worker) if in_tasks else _calling(worker)
         handler = plain_handler(worker, config, call)
-        super().__init__(engine, handler, cast("Any", None), slots, clock=clock or SystemClock())
+        super().__init__(engine, handler, None, slots, clock=clock or SystemClock())
 
     def _begin(self, record: Record) -> None:
         if self._closed:

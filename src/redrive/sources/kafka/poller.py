@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -24,9 +24,9 @@ from redrive.sources.kafka.client import consumer_settings, is_cooperative
 from redrive.sources.kafka.commits import Commits
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate
-from redrive.sources.kafka.flow import Flow
+from redrive.sources.kafka.flow import Flow, rested
 from redrive.sources.kafka.health import Counts, Health, Standing, judge
-from redrive.sources.kafka.messages import bytes_of, headers_of
+from redrive.sources.kafka.messages import record_of
 from redrive.sources.kafka.parking import Parking
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+    from redrive.sources.kafka.work import Work
 
 _log = logging.getLogger("redrive.kafka")
 _SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
@@ -50,23 +51,6 @@ _GLANCE = 1.0  # seconds between two looks at how we are
 _FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 Released = tuple[Assignment, int]
 _P = TypeVar("_P")
-
-
-class Work(Protocol):
-    """Where records go. Called from the control thread; returns at once."""
-
-    def take(self, records: list[Record]) -> None:
-        """Schedule *records*."""
-
-    @property
-    def retries(self) -> int:
-        """How many tries failed and will be, or were, repeated."""
-
-    def give_up(self, event: CompletionEvent) -> None:
-        """End a record with *event*, unless it ended meanwhile."""
-
-    def release(self, assignment: Assignment) -> None:
-        """Start nothing more of *assignment*; say how many records were dropped through `completions`."""
 
 
 class BrokerPoller:
@@ -196,22 +180,24 @@ class BrokerPoller:
             assignment, dropped = news
             assignment.state.dropped += dropped
             return
+        gate, finish, processed = self._gate, self._finish, 0
         for event in news:
             record = event.record
             assignment = record.assignment
             if assignment.closed:
                 self.counts.late += 1
-                continue
-            if event.status is _SUCCESS:
-                self.counts.processed += 1
+            elif event.status is _SUCCESS:
+                processed += 1
                 if event.attempt > 1:
                     self.counts.again[event.attempt] += 1
-                self._gate.succeeded()
-                self._finish(record)
+                if gate.in_a_row:
+                    gate.succeeded()
+                finish(record)
             elif event.status is _FAILURE:
                 self._bury(event)
             else:
                 assignment.state.dropped += 1
+        self.counts.processed += processed
 
     def _complete(self, record: Record) -> None:
         self._buffered -= 1
@@ -256,7 +242,8 @@ class BrokerPoller:
 
     def _receive(self) -> None:
         if self._buffered >= self._kafka.queue_max_messages and self._flow.must_wait:
-            self.hear(wait=_BUSY)  # most likely there is room in a moment, and pausing costs what was fetched
+            if not rested(self._buffered):  # most likely there is room in a moment; pausing costs what was fetched
+                self.hear(wait=_BUSY)
             return
         messages = self._consumer.consume(self._kafka.poll_batch_size, 0)
         if not messages:
@@ -277,25 +264,25 @@ class BrokerPoller:
         """Note what was received; return what is to run."""
         records: list[Record] = []
         partition: Partition | None = None
-        topic, number, held = "", -1, 0
+        topic, number, least, held = "", -1, 0, 0
         for message in messages:
             if message.partition() != number or message.topic() != topic:  # they come in runs
                 topic, number = message.topic(), message.partition()
                 partition = self._partitions.get((topic, number))
+                least = 0 if partition is None else partition.tracker.next_offset or 0
             error = message.error()
             if error is not None or partition is None:
                 self._odd(message, error, partition)
+                number = -1  # it may have moved the place where the next one is expected
                 continue
             offset = message.offset()
-            if partition.tracker.is_before(offset):
+            if offset < least:
                 partition = self._rewound(partition)
-            key, value, headers = message.key(), message.value(), headers_of(message)
-            size = len(key or b"") + len(value or b"") + (bytes_of(headers) if headers else 0)
-            kind, timestamp = message.timestamp()
-            record = Record(partition.assignment, offset, key, value, headers, timestamp, kind, size)
+            least = offset + 1
+            record = record_of(message, partition.assignment, offset)
             if partition.tracker.add(record):
-                partition.bytes += size
-                held += size
+                partition.bytes += record.size
+                held += record.size
                 records.append(record)
             else:
                 partition.dirty = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redrive.sources.kafka.lanes import Lanes
 
@@ -23,6 +23,23 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.record import Assignment, Record
 
 _log = logging.getLogger("redrive.kafka")
+
+
+class Work(Protocol):
+    """Where records go. Called from the control thread; returns at once."""
+
+    def take(self, records: list[Record]) -> None:
+        """Schedule *records*."""
+
+    @property
+    def retries(self) -> int:
+        """How many tries failed and will be, or were, repeated."""
+
+    def give_up(self, event: CompletionEvent) -> None:
+        """End a record with *event*, unless it ended meanwhile."""
+
+    def release(self, assignment: Assignment) -> None:
+        """Start nothing more of *assignment*; say how many records were dropped through `completions`."""
 
 
 class WorkManager:
