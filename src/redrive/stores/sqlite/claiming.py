@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from redrive.stores.sqlite.turn import Turn
 
 _CANDIDATES = f"""
-SELECT seq, {rows.HOT}, extras FROM letters
+SELECT {rows.LEAN}, {rows.PLAIN} FROM letters
  WHERE status = 'pending' AND held = 0 AND queue = ? AND kind = ? AND priority = ? AND due_us <= ?
    AND (generation IS NULL OR ?5 IS NULL OR generation = ?5)
  ORDER BY due_us, seq
-""".replace("attempts", "attempts + 1")  # noqa: S608 - our own column names; a claim counts an attempt
+"""  # noqa: S608 - our own column names
 
 _CLAIM = """
 UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, worker = ?, updated_us = ?
@@ -66,8 +66,8 @@ class Taker:
         return found
 
 
-_KIND = itemgetter(3)
-_DUE = itemgetter(9, 0)
+_KIND = itemgetter(1)
+_DUE = itemgetter(2, 0)
 _TOKEN = attrgetter("letter.token")
 
 
@@ -78,7 +78,7 @@ def _take(turn: Turn, want: Want, found: list[Row], lease: float, worker: str) -
     for kind, count in Counter(map(_KIND, found)).items():
         turn.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
     _spend_allowance(turn, want.queue, len(found))
-    return rows.taken_of(turn.connection, found, token, worker, turn.now_us)
+    return rows.Taken(want.queue, found, rows.rich_of(turn.connection, found), token, worker, turn.now_us)
 
 
 def _candidates(turn: Turn, want: Want, kind: str, priority: int) -> apsw.Cursor:

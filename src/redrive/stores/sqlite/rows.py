@@ -6,20 +6,18 @@ Owns the order of columns. Knows no statement's purpose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from array import array
+from typing import Any, NamedTuple
 
-import msgspec
+import apsw
 
-from redrive.core.letter import Letter, Priority, Status
+from redrive.core.letter import JSON, Letter, Priority, Status
 from redrive.stores.columns import read_extras, read_history, read_tries
 from redrive.stores.contract import Claim
 
-if TYPE_CHECKING:
-    import apsw
-
 LARGE = 4_096  # a larger payload lives in `bodies`, so that a move does not rewrite it
 
-# What a claim reads: the leading fields of Letter, in their order.
+# The leading fields of Letter, in their order.
 HOT = (
     "id, queue, kind, payload, content_type, key, idempotency_key, priority, due_us, attempts, losses, policy, "
     "generation, origin, handler, tenant, cycles, cycle_us, created_us, updated_us, payload_version"
@@ -31,7 +29,7 @@ COLD = (
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
 _COLUMNS = len(HOT.split(", ")) + len(COLD.split(", "))
 _STATUS = 1 + len(HOT.split(", "))
-_PAYLOAD, _PRIORITY, _ATTEMPTS, _CYCLES, _EXTRAS = 4, 8, 10, 17, 22
+_PAYLOAD, _PRIORITY = 4, 8
 
 PRIORITIES = tuple(Priority)
 
@@ -61,53 +59,50 @@ def the_row(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = (
     return connection.execute(sql, bindings).fetchone()  # type: ignore[return-value]
 
 
-class Taken(NamedTuple):
-    """What one claim took: rows of seq, HOT and extras whose attempts are already counted."""
+# What a claim reads of each letter; the rest is told by PLAIN, or read afterwards for those that have more.
+LEAN = "seq, kind, due_us, id, payload, key, idempotency_key, priority, created_us"
+PLAIN = (
+    "attempts + losses + cycles = 0 AND payload_version = 1 AND content_type = 'application/json' "
+    "AND cycle_us = created_us AND payload IS NOT NULL "
+    "AND coalesce(policy, generation, origin, handler, tenant, extras) IS NULL"
+)
 
+
+class Taken(NamedTuple):
+    """What one claim took: rows of LEAN and PLAIN, and the whole rows of those that are not plain."""
+
+    queue: str
     rows: list[tuple[Any, ...]]
-    rich: dict[int, Letter]  # by place, those that a row of HOT does not hold whole
+    rich: dict[int, Letter]  # by place, those that a row of LEAN does not hold whole
     token: int
     worker: str
     now_us: int
 
 
-def taken_of(connection: apsw.Connection, rows: list[tuple[Any, ...]], token: int, worker: str, now_us: int) -> Taken:
-    """Read the rest of what was taken, in its own transaction."""
-    rich = {row[0]: _rich(connection, row, token, worker) for row in rows if _is_rich(row)}
-    return Taken(rows, rich, token, worker, now_us)
-
-
-def _is_rich(row: tuple[Any, ...]) -> bool:
-    """Whether a letter has a past, a large payload or extras."""
-    return row[_PAYLOAD] is None or row[_EXTRAS] is not None or row[_ATTEMPTS] > 1 or row[_CYCLES]
+def rich_of(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[int, Letter]:
+    """Return those of the claimed *rows* with a past, a large payload or extras, as they stand now."""
+    places = array("q", [row[0] for row in rows if not row[-1]])
+    if not places:
+        return {}
+    sql = f"SELECT {ALL} FROM letters WHERE seq IN carray(?)"  # noqa: S608 - our own names
+    found: list[tuple[Any, ...]] = connection.execute(sql, (apsw.carray(places),)).fetchall()
+    return {row[0]: letter_of(connection, row) for row in found}
 
 
 def claims_of(taken: Taken) -> list[Claim]:
     """Build the claims; needs no connection, so that the writer need not wait for it."""
-    status, rich, token, worker, now_us = Status.IN_FLIGHT, taken.rich, taken.token, taken.worker, taken.now_us
+    queue, rows, rich, token, worker, now_us = taken
+    status = Status.IN_FLIGHT
     claims = []
-    for row in taken.rows:
-        # Names and a plain call: with slices and stars this loop takes twice as long (0.8 µs a letter).
-        (
-            seq, id_, queue, kind, payload, content_type, key, idempotency_key, priority, due, attempts, losses, policy,
-            generation, origin, handler, tenant, cycles, cycle_us, created, updated, version, _,
-        ) = row  # fmt: skip
-        if rich and seq in rich:
-            letter = rich[seq]
-        else:
+    # Names and a plain call: with slices and stars this loop takes twice as long.
+    for seq, kind, due, id_, payload, key, idempotency_key, priority, created, plain in rows:
+        if plain:
             letter = Letter(
-                id_, queue, kind, payload, content_type, key, idempotency_key, PRIORITIES[priority], due, attempts,
-                losses, policy, generation, origin, handler, tenant, cycles, cycle_us, created, updated, version,
+                id_, queue, kind, payload, JSON, key, idempotency_key, PRIORITIES[priority], due, 1,
+                0, None, None, None, None, None, 0, created, created, now_us, 1,
                 status, token, worker,
             )  # fmt: skip
-        claims.append(Claim(letter, seq, (now_us - cycle_us) / 1e6))
+        else:
+            letter = rich[seq]
+        claims.append(Claim(letter, seq, (now_us - letter.cycle_us) / 1e6))
     return claims
-
-
-def _rich(connection: apsw.Connection, row: tuple[Any, ...], token: int, worker: str) -> Letter:
-    """Build such a letter whole."""
-    whole = the_row(connection, f"SELECT {ALL} FROM letters WHERE seq = ?", (row[0],))  # noqa: S608 - our own names
-    letter = letter_of(connection, whole)
-    return msgspec.structs.replace(
-        letter, attempts=row[10], updated_us=row[20], status=Status.IN_FLIGHT, token=token, worker=worker
-    )
