@@ -96,8 +96,9 @@ def _deliver(turn: Turn, held: int, claims: list[Claim], token: int, refused: se
 
 
 def _count(turn: Turn, claims: Sequence[Claim]) -> None:
-    kinds = Counter([(claim.letter.queue, claim.letter.kind) for claim in claims])
-    for (queue, kind), count in kinds.items():
+    """Count claims of one act as delivered."""
+    queue = claims[0].letter.queue  # one act claims from one queue
+    for kind, count in Counter([claim.letter.kind for claim in claims]).items():
         turn.moved(Trait(queue, kind, "in_flight"), Trait(queue, kind, "delivered"), count)
 
 
