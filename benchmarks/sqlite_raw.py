@@ -121,11 +121,11 @@ SELECT seq, payload FROM letters
  ORDER BY due_us, seq LIMIT ?
 """
 _TAKE = """
-UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, worker = ?, updated_us = ?
+UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, updated_us = ?
  WHERE seq IN carray(?)
 """
 _DELIVER = """
-UPDATE letters SET status = 'delivered', token = ?, lease = NULL, worker = NULL, updated_us = ?, why = 'succeeded'
+UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = 'succeeded'
  WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'
 """
 _COUNT = """
@@ -161,7 +161,8 @@ def _same_claim(connection: Any, batch: int, token: int) -> list[Any]:
     with _transaction(connection):
         rows = list(connection.execute(_SELECT, (KIND, now, batch)))
         places = apsw.carray(array("q", [row[0] for row in rows] or [0]))
-        connection.execute(_TAKE, (token, 1 << 42, _WORKER, now, places))
+        connection.execute("INSERT INTO holders VALUES (?, ?)", (token, _WORKER))
+        connection.execute(_TAKE, (token, 1 << 42, now, places))
         _same_counts(connection, ("pending", -len(rows)), ("in_flight", len(rows)), token)
     return rows
 

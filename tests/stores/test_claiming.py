@@ -30,6 +30,12 @@ from tests.stores.samples import (
 from redrive.core.letter import Priority, Status
 from redrive.stores.contract import QueueSpec, Want, WorkerBeat, orphans
 
+# What a handler may look at, and what decides about a letter.
+NEEDED = (
+    "id", "queue", "kind", "payload", "content_type", "key", "idempotency_key", "priority", "due_us", "attempts",
+    "losses", "policy", "generation", "origin", "handler", "tenant", "cycles", "cycle_us", "created_us",
+    "payload_version", "status", "token", "worker", "headers", "metadata", "after",
+)  # fmt: skip
 BEAT = WorkerBeat(name=WORKER, kinds=(KIND,), in_flight=1)
 
 
@@ -391,3 +397,17 @@ async def test_a_declared_limit_on_letters_in_flight_holds_over_all_workers(stor
     assert len(exchanged.claims) == 1
     await store.settle([(first[1], retry(60))])
     assert len(await settle_all(store, DELIVERED)) == 1
+
+
+async def test_letters_with_more_to_them_are_claimed_whole_beside_plain_ones(store, clock):
+    await put(store, "tried", "lost")
+    assert await settle_all(store, retry()) == ["tried", "lost"]
+    more = {"content_type": "text/plain", "tenant": "t", "policy": "none", "metadata": {"a": 1}, "generation": 4}
+    await put(store, "plain", draft("large", payload=b"x" * 9_000), draft("named", idempotency_key="i", key="k"))
+    await put(store, draft("more", **more), draft("late", delay=5.0), draft("high", priority=Priority.HIGH))
+    clock.advance(10.0)
+    claims = await claim(store)
+    assert len(claims) == 8
+    for claimed in claims:
+        kept = await store.get(claimed.letter.id)
+        assert [getattr(claimed.letter, name) for name in NEEDED] == [getattr(kept, name) for name in NEEDED]

@@ -37,7 +37,7 @@ class Counted(NamedTuple):
 
     kept: dict[str, int]  # what the counters say
     counted: dict[str, int]  # what a recount says
-    odd: int  # rows with a lease without a claim, or that wait for less than nothing
+    odd: int  # rows in flight that nobody holds, or that wait for less than nothing
 
 
 class Lease(NamedTuple):
@@ -102,7 +102,10 @@ class SqliteLook:
         with self.connection:  # one snapshot
             kept = dict(self._ask("SELECT status, sum(n) FROM tallies GROUP BY status"))
             counted = dict(self._ask("SELECT status, count(*) FROM letters GROUP BY status"))
-            odd = "SELECT count(*) FROM letters WHERE held < 0 OR (status = 'in_flight') <> (lease IS NOT NULL)"
+            odd = (
+                "SELECT count(*) FROM letters "
+                "WHERE held < 0 OR (status = 'in_flight' AND token NOT IN (SELECT token FROM holders))"
+            )
             return Counted(kept, counted, self._ask(odd)[0][0])
 
     def damage(self) -> list[str]:

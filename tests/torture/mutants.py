@@ -29,7 +29,7 @@ def apply(name: str) -> None:
 def _no_token_check() -> None:
     """A settlement looks at neither token nor status: whoever comes last wins."""
     settling._DELIVER = (
-        "UPDATE letters SET status = 'delivered', token = ?, lease = NULL, worker = NULL, updated_us = ?, "
+        "UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, "
         "why = 'succeeded' WHERE seq IN carray(?) AND ? IS NOT NULL"
     )
     settling._READ = settling._READ.replace("AND token = ? AND status = 'in_flight'", "AND ? IS NOT NULL")

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.stores.samples import check_books, claim, draft, give_up, letter_id, names, put
+from tests.stores.samples import DELIVERED, WORKER, check_books, claim, draft, give_up, letter_id, names, put
 
 from redrive.core.query import parse
 from redrive.errors import QueueFull, StoreClosed, StoreError
 from redrive.stores.clock import SystemClock
-from redrive.stores.contract import QueueSpec
+from redrive.stores.contract import QueueSpec, WorkerBeat
 from redrive.stores.sqlite import SqliteStore
 
 
@@ -117,3 +117,16 @@ async def test_a_writer_that_dies_leaves_nobody_waiting(path, clock):
     with pytest.raises(StoreClosed):
         await asyncio.wait_for(store.put([draft("b")]), 5)
     await store.close()
+
+
+async def test_who_holds_a_letter_is_known_while_it_is_in_flight_and_forgotten_afterwards(sqlite, sql):
+    await put(sqlite, "a", "b")
+    [first, second] = await claim(sqlite)
+    assert (await sqlite.get(letter_id("a"))).worker == WORKER
+    await sqlite.settle([(first, DELIVERED)])
+    assert (await sqlite.get(letter_id("a"))).worker is None
+    await sqlite.extend(WorkerBeat(name=WORKER, kinds=("k",)), [second], lease=60)
+    assert sql("SELECT worker FROM holders") == [(WORKER,)], "one letter of that claim is still in flight"
+    await sqlite.settle([(second, DELIVERED)])
+    await sqlite.extend(WorkerBeat(name=WORKER, kinds=("k",)), [], lease=60)
+    assert sql("SELECT worker FROM holders") == []

@@ -26,18 +26,20 @@ if TYPE_CHECKING:
 
 _COLUMNS = """
 INSERT INTO letters (seq, id, queue, kind, payload, content_type, key, priority, due_us, policy, generation, origin,
-                     handler, tenant, extras, cycle_us, created_us, updated_us, token, attempts, losses, cycles,
+                     handler, tenant, extras, cycle_us, created_us, updated_us, token, lease, attempts, losses, cycles,
                      payload_version, status, held, lane, why)
 VALUES
 """
 _GIVEN = 15  # values that differ from letter to letter: seq to extras
-_SHARED = "?1, ?1, ?1, ?2, 0, 0, 0, 1, 'pending', 0, 0, 'enqueued'"  # the instant, three times, and the token
+_SHARED = (
+    "?1, ?1, ?1, ?2, ?3, 0, 0, 0, 1, 'pending', 0, 0, 'enqueued'"  # the instant, three times, the token and the lease
+)
 _SIZES = (64, 8, 1)
 
 
 def _statement(count: int) -> str:
     """Return one statement for *count* letters: a third quicker than one each, and no Python in between."""
-    firsts = range(3, 3 + count * _GIVEN, _GIVEN)
+    firsts = range(4, 4 + count * _GIVEN, _GIVEN)
     rows = (", ".join(f"?{place}" for place in range(first, first + _GIVEN)) for first in firsts)
     return _COLUMNS + ", ".join(f"({given}, {_SHARED})" for given in rows)
 
@@ -78,7 +80,7 @@ class Arrivals:
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
-    def insert(self, connection: apsw.Connection, token: int, now_us: int) -> Counter[tuple[str, str]]:
+    def insert(self, connection: apsw.Connection, token: int, now_us: int, lease: int) -> Counter[tuple[str, str]]:
         """Insert them by as few statements as can be; return how many there were by queue and kind."""
         values, self._values = self._values, []
         kinds, self._kinds = self._kinds, []
@@ -86,6 +88,6 @@ class Arrivals:
         for size, statement in _INSERTS:
             while left >= size:
                 end = start + size * _GIVEN
-                connection.execute(statement, (now_us, token, *values[start:end]))
+                connection.execute(statement, (now_us, token, lease, *values[start:end]))
                 left, start = left - size, end
         return Counter(kinds)

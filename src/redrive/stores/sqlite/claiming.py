@@ -36,7 +36,7 @@ SELECT {rows.LEAN}, {rows.PLAIN} FROM letters
 """  # noqa: S608 - our own column names
 
 _CLAIM = """
-UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, worker = ?, updated_us = ?
+UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, updated_us = ?
  WHERE seq IN carray(?)
 """
 
@@ -74,7 +74,8 @@ _TOKEN = attrgetter("letter.token")
 def _take(turn: Turn, want: Want, found: list[Row], lease: float, worker: str) -> rows.Taken:
     token = turn.next_token()
     places = apsw.carray(array("q", [row[0] for row in found]))
-    turn.sql(_CLAIM, (token, turn.lease(lease), worker, turn.now_us, places))
+    turn.sql("INSERT INTO holders VALUES (?, ?)", (token, worker))
+    turn.sql(_CLAIM, (token, turn.lease(lease), turn.now_us, places))
     for kind, count in Counter(map(_KIND, found)).items():
         turn.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
     _spend_allowance(turn, want.queue, len(found))
@@ -128,6 +129,7 @@ def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) 
         (beat.name, columns.encode(taken), beat.in_flight, turn.now_us, until),
     )
     turn.sql("DELETE FROM workers WHERE seen_us < ?", (turn.now_us - 3_600_000_000,))
+    turn.sql("DELETE FROM holders WHERE token NOT IN (SELECT token FROM letters WHERE status = 'in_flight')")
     return [claim for token, group in by_token(claims).items() for claim in _renew(turn, token, group, until)]
 
 

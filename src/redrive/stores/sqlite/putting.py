@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from redrive.stores.sqlite.turn import Turn
 
 _INSERT = f"""
-INSERT INTO letters (seq, {rows.HOT}, status, token, held, lane, extras, why)
-VALUES ({", ".join("?" * 28)}) ON CONFLICT DO NOTHING
+INSERT INTO letters (seq, {rows.HOT}, status, token, held, lane, extras, why, lease)
+VALUES ({", ".join("?" * 29)}) ON CONFLICT DO NOTHING
 """  # noqa: S608 - our own column names
 
 
@@ -133,4 +133,5 @@ def _values(turn: Turn, draft: Draft, seq: int, token: int, held: int, lane: int
         seq, draft.id, draft.queue, draft.kind, payload, draft.content_type, draft.key, draft.idempotency_key,
         int(draft.priority), due, 0, 0, draft.policy, draft.generation, draft.origin, draft.handler, draft.tenant,
         0, now, now, now, 1, "pending", token, held, lane, columns.extras_of(draft), "enqueued",
+        turn.lease(0),
     )  # fmt: skip

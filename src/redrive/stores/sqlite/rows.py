@@ -23,7 +23,7 @@ HOT = (
     "generation, origin, handler, tenant, cycles, cycle_us, created_us, updated_us, payload_version"
 )
 COLD = (
-    "status, token, worker, category, error_type, last_error, fingerprint, why, first_failed_us, failed_us, "
+    "status, token, (SELECT worker FROM holders WHERE holders.token = letters.token), category, error_type, last_error, fingerprint, why, first_failed_us, failed_us, "
     "applied_policy, release, held"
 )
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"

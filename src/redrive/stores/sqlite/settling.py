@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Settlement = tuple["Claim", "Move"]
 
 _DELIVER = """
-UPDATE letters SET status = 'delivered', token = ?, lease = NULL, worker = NULL, updated_us = ?, why = 'succeeded'
+UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = 'succeeded'
  WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'
 """
 _READ = """
@@ -36,7 +36,7 @@ SELECT seq, queue, kind, key, attempts, first_failed_us, tries, lane FROM letter
  WHERE seq = ? AND token = ? AND status = 'in_flight'
 """
 _RELEASE = """
-UPDATE letters SET status = 'pending', token = ?, lease = NULL, worker = NULL, updated_us = ?, why = ?, due_us = ?,
+UPDATE letters SET status = 'pending', token = ?, updated_us = ?, why = ?, due_us = ?,
        attempts = attempts - ?, losses = losses + ? WHERE seq = ?
 """
 _RETRY = """

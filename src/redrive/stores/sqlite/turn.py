@@ -129,7 +129,8 @@ class Turn:
         """Insert the plain letters that were put so far, before anybody looks for them."""
         if not self.arrivals:
             return
-        for (queue, kind), count in self.arrivals.insert(self.connection, self.next_token(), self.now_us).items():
+        arrived = self.arrivals.insert(self.connection, self.next_token(), self.now_us, self.lease(0))
+        for (queue, kind), count in arrived.items():
             self.tally(Trait(queue, kind, "enqueued"), count)
             self.tally(Trait(queue, kind, "pending"), count)
 

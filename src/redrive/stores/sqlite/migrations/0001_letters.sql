@@ -42,8 +42,7 @@ CREATE TABLE letters (
     token            INTEGER NOT NULL,
     held             INTEGER NOT NULL,  -- how many letters it waits for
     lane             INTEGER NOT NULL,  -- 0 unordered, 1 the first of its key, 2 behind another
-    lease            INTEGER,
-    worker           TEXT,
+    lease            INTEGER NOT NULL,  -- when a claim on it ends; before the first one any number, so that rows keep their size
     extras           BLOB,              -- headers, metadata, after: JSON, NULL when there are none
     category         TEXT,
     error_type       TEXT,
@@ -74,6 +73,11 @@ CREATE INDEX failed_category ON letters (category, seq) WHERE status = 'failed';
 CREATE INDEX failed_at ON letters (failed_us, seq) WHERE status = 'failed';
 CREATE INDEX failed_long ON letters (seq) WHERE length(last_error) > 500;  -- texts that error_text covers in part
 CREATE INDEX archived_seq ON letters (seq) WHERE status = 'archived';
+
+CREATE TABLE holders (                  -- which worker made a claim: the letters in flight carry its token
+    token   INTEGER PRIMARY KEY,
+    worker  TEXT NOT NULL
+) STRICT;
 
 CREATE TABLE bodies (
     seq   INTEGER PRIMARY KEY,
