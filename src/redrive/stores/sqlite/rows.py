@@ -22,8 +22,9 @@ HOT = (
     "id, queue, kind, payload, content_type, key, idempotency_key, priority, due_us, attempts, losses, policy, "
     "generation, origin, handler, tenant, cycles, cycle_us, created_us, updated_us, payload_version"
 )
+_WORKER = "(SELECT worker FROM holders WHERE holders.token = letters.token)"  # only a claim's token has a holder
 COLD = (
-    "status, token, (SELECT worker FROM holders WHERE holders.token = letters.token), category, error_type, last_error, fingerprint, why, first_failed_us, failed_us, "
+    f"status, token, {_WORKER}, category, error_type, last_error, fingerprint, why, first_failed_us, failed_us, "
     "applied_policy, release, held"
 )
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
