@@ -21,6 +21,7 @@ def consumer_settings(config: KafkaConfig, group: str) -> dict[str, Any]:
     classic = config.group_protocol == "classic"
     ours: dict[str, Any] = {
         "fetch.queue.backoff.ms": 10,  # when it has fetched enough; its default of a second is longer than that lasts
+        "topic.metadata.refresh.interval.ms": 15_000,  # a broker lost while we join is not asked again before this
         "max.partition.fetch.bytes": 256 * _KIB,  # short runs: records of many partitions, so many keys, are in memory
         "auto.offset.reset": config.auto_offset_reset,
         "queued.max.messages.kbytes": max(_KIB, config.message_cache_max_bytes // _KIB // _PREFETCH_PART),

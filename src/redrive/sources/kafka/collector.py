@@ -21,9 +21,11 @@ from confluent_kafka.admin import AdminClient
 from redrive.engine.clock import SystemClock, new_id
 from redrive.errors import QueueFull, SourceError, StoreUnavailable
 from redrive.failpoints import hit
+from redrive.sources.kafka.client import is_cooperative
 from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.letters import KIND, Found, draft_of
 from redrive.sources.kafka.messages import headers_of
+from redrive.sources.kafka.restoring import committed, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +40,7 @@ _REQUEST = 15.0  # seconds
 _GLANCE = 0.2  # seconds that one poll may wait
 _AWAY = 1.0  # seconds between two tries of a store that is away
 _NEW_TOPICS_MS = 10_000  # how often to look for topics that a pattern matches
+_RESET = "earliest"  # where a group begins that has collected nothing yet
 _FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
@@ -150,20 +153,34 @@ class Collector:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *words)
 
     def _connect(self) -> Consumer:
-        return Consumer({
+        return Consumer(self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        return {
             "topic.metadata.refresh.interval.ms": _NEW_TOPICS_MS,
             **self._config.client_settings(),
             **self._config.consumer_settings,
             "group.id": self._group,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": _RESET,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
-        })  # fmt: skip
+        }
+
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Begin where the group stands; the client's own question for that may never be answered."""
+        found = committed(consumer, places, self._clock, lambda: self._stopping)
+        starts = [start_of(place, _RESET) for place in found]
+        settings = self._settings()
+        strategy = {} if settings.get("group.protocol") == "consumer" else {"partition.assignment.strategy": "range"}
+        if is_cooperative(strategy | settings):
+            consumer.incremental_assign(starts)
+        else:
+            consumer.assign(starts)
 
     def _subscribe(self, consumer: Consumer) -> None:
         try:
-            consumer.subscribe(self._topics, on_revoke=self._revoked, on_lost=self._revoked)
+            consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         except KafkaException as error:
             raise SourceError(
                 f"cannot collect {self._topics!r}: {error.args[0].str()}; name topics, globs such as '*.dlq', "

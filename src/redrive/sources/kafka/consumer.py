@@ -121,7 +121,10 @@ class ParallelConsumer:
 
     def _connect(self, bridge: _Bridge, clock: Clock) -> BrokerPoller:
         try:
-            return BrokerPoller(self.topics, self.group, self.kafka, self.execution, bridge, clock=clock)
+            return BrokerPoller(
+                self.topics, self.group, self.kafka, self.execution, bridge,
+                clock=clock, is_stopping=self._stopping.is_set,
+            )  # fmt: skip
         except KafkaException as error:
             way = "see the settings, consumer_settings and producer_settings that are passed through"
             raise SettingsError([f"the Kafka client refuses: {error.args[0].str()}; {way}"]) from None

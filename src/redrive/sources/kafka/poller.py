@@ -32,7 +32,7 @@ from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
 from redrive.sources.kafka.quarantine import Quarantine
 from redrive.sources.kafka.record import Assignment, Record
-from redrive.sources.kafka.restoring import committed, done_beyond
+from redrive.sources.kafka.restoring import committed, done_beyond, start_of
 from redrive.sources.kafka.stalls import Stalls
 from redrive.sources.kafka.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.transactions import Transactions
@@ -70,6 +70,7 @@ class BrokerPoller:
         work: Work,
         *,
         clock: Clock,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.completions: SimpleQueue[list[CompletionEvent] | Released] = SimpleQueue()
         self.counts = Counts()
@@ -77,7 +78,7 @@ class BrokerPoller:
         self.standings: tuple[Standing, ...] = ()
         self.assigned = 0
         self._topics, self._group, self._kafka, self._execution = list(topics), group, kafka, execution
-        self._work, self._clock = work, clock
+        self._work, self._clock, self._is_stopping = work, clock, is_stopping
         self._stalls = Stalls(kafka.stall_policy, kafka.stall_after_ms / 1000, work.give_up)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._epochs = count(1)
@@ -98,7 +99,7 @@ class BrokerPoller:
         self._commits = self._transactions or Commits(kafka.commit_interval_ms / 1000)
         self._finish = self._transactions.succeeded if self._transactions is not None else self._complete
         settings = consumer_settings(kafka, group)
-        self._is_cooperative = is_cooperative(settings)
+        self._is_cooperative, self._reset = is_cooperative(settings), str(settings["auto.offset.reset"])
         on_commit = {} if isinstance(self._commits, Transactions) else {"on_commit": self._commits.answered}
         self._consumer = Consumer({**settings, **on_commit})
 
@@ -308,22 +309,20 @@ class BrokerPoller:
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         refuse_loops(self._kafka, {place.topic for place in places} | {topic for topic, _ in self._partitions})
+        found = committed(self._consumer, places, self._clock, self._is_stopping)
         now = self._clock.monotonic()
-        starts = []
-        exact = self._transactions is not None
-        for place in committed(self._consumer, places, self._clock, exact=exact):
-            restored = done_beyond(self._consumer, place, exact=exact)
+        for place in found:
+            restored = done_beyond(self._consumer, place, exact=self._transactions is not None)
             assignment = Assignment(place.topic, place.partition, next(self._epochs))
             partition = Partition(assignment, place.offset, restored, now)
             self._partitions[place.topic, place.partition] = partition
             if self._quarantine is not None:
                 self._quarantine.assigned(partition, read_note(place.metadata)[0])
-            starts.append(TopicPartition(place.topic, place.partition, place.offset))
         self.assigned = len(self._partitions)
         if self._parking is not None and self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare({place.topic for place in places})
             self._parking.assigned([each.assignment for each in self._ours(places)])
-        self._begin(consumer, starts)
+        self._begin(consumer, [start_of(place, self._reset) for place in found])
         if self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare({place.topic for place in places})
 

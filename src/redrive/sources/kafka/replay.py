@@ -154,6 +154,8 @@ class _Reader:
         committed = self._consumer.committed(places, _REQUEST) if resume else places
         starts = []
         for place in committed:
+            if place.error is not None:  # not "nothing was committed", which would replay all of them again
+                raise KafkaException(place.error)
             low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, place.partition), _REQUEST)
             start = max(place.offset, low) if place.offset >= 0 else low
             self._ends[place.partition] = high if high > start else 0

@@ -2,8 +2,9 @@
 What an earlier owner of a partition left for us.
 
 Owns reading what was committed, and the map of what is done beyond it, when partitions are
-assigned. Where records may run twice an answer that does not come means that some do; where
-they may not, it is an error. Blocks; used by the control thread only.
+assigned, and where they begin. The client is never left to find that out by itself: if the
+coordinator that it asks is only just starting, it does not ask again, and stands still for good.
+Blocks; used by the thread that polls only.
 """
 
 from __future__ import annotations
@@ -11,33 +12,64 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from redrive.errors import SourceError
 from redrive.sources.kafka.boots import read_note
 from redrive.sources.kafka.offset_map import read_map
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.offsets import Ranges
 
 _log = logging.getLogger("redrive.kafka")
-_ASKS = 3  # times that the broker is asked for what was committed
 _REQUEST = 10.0  # seconds for a request to the broker
-_REST = 0.01  # seconds between two of them
+_GLANCE = 2.0  # … while somebody may want us to stop
+_REST = 0.1  # seconds between two of them
+_REFUSALS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+_RESETS = {
+    **dict.fromkeys(("earliest", "smallest", "beginning"), OFFSET_BEGINNING),
+    **dict.fromkeys(("latest", "largest", "end"), OFFSET_END),
+}
 
 
-def committed(consumer: Consumer, places: list[TopicPartition], clock: Clock, *, exact: bool) -> list[TopicPartition]:
-    """Return *places* with what was committed there; raise SourceError if that is not known and must be *exact*."""
-    for _ in range(_ASKS):
+def committed(
+    consumer: Consumer, places: list[TopicPartition], clock: Clock, is_stopping: Callable[[], bool]
+) -> list[TopicPartition]:
+    """
+    Return *places* with what was committed there: ask until it is known, or return none if we are to stop.
+
+    Raise SourceError if it will never be told.
+    """
+    while not is_stopping():
         try:
-            return consumer.committed(places, timeout=_REQUEST)
+            found = consumer.committed(places, timeout=_GLANCE)
+            errors = [place.error for place in found if place.error is not None]
         except KafkaException as error:
-            _log.warning("what is done beyond the committed offsets cannot be read: %s", error.args[0].str())
-            clock.block(_REST)
-    if exact:
-        raise SourceError("what was committed cannot be read, and exactly once needs it; start the consumer again")
-    return places  # without maps some records run again; without an assignment none would run
+            errors = [error.args[0]]
+        if not errors:
+            return found
+        if errors[0].fatal() or errors[0].code() in _REFUSALS:
+            raise SourceError(f"what was committed cannot be read: {errors[0].str()}; allow this client its group")
+        _log.warning("what was committed cannot be read, and will be asked for again: %s", errors[0].str())
+        clock.block(_REST)
+    return []
+
+
+def start_of(place: TopicPartition, reset: str) -> TopicPartition:
+    """Return where to begin at *place*: at what was committed, else where *reset*, a client's setting, says."""
+    offset = place.offset if place.offset >= 0 else _RESETS.get(reset, OFFSET_INVALID)
+    return TopicPartition(place.topic, place.partition, offset)
 
 
 def done_beyond(consumer: Consumer, place: TopicPartition, *, exact: bool) -> Ranges:
