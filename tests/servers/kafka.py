@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from tests.servers.ports import free_port
+from tests.servers.ports import free_port, is_free
 
 VERSION = "4.3.1"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "redrive" / f"kafka-{VERSION}"
@@ -69,7 +69,7 @@ class Broker:
         alone = () if voters else ("--standalone",)
         formatting = self._java("kafka.tools.StorageTool", "format", *alone, "-t", _CLUSTER, "-c", self._config)
         if formatting.wait(STARTING):
-            raise Missing(f"the broker's log could not be made: {self._last_words()}")
+            raise Missing(f"the broker's log could not be made{self._last_words()}")
 
     def start(self) -> None:
         """Start, or start again, on the same port and data; return once it answers."""
@@ -85,9 +85,9 @@ class Broker:
         end = time.monotonic() + STARTING
         while not self._answers():
             if self._process is None or self._process.poll() is not None:
-                raise Missing(f"the broker ended while it started: {self._last_words()}")
+                raise Missing(f"the broker ended with {self._code()} while it started{self._last_words()}")
             if time.monotonic() > end:
-                raise Missing(f"the broker did not answer within {STARTING} s: {self._last_words()}")
+                raise Missing(f"the broker did not answer within {STARTING} s{self._last_words()}")
             time.sleep(0.05)
 
     def kill(self) -> None:
@@ -122,8 +122,13 @@ class Broker:
     def _log(self) -> Path:
         return self.folder / "broker.log"
 
+    def _code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
     def _last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
+        """Return what is known of a failure; it has no logger, so that its log does not say that a port is taken."""
+        taken = [port for port in (self.port, self.controller) if not is_free(port)]
+        return f" (ports in use: {taken}): {self._log.read_text(errors='replace')[-3000:]}"
 
     def _signal(self, number: int) -> None:
         if self._process is not None:

@@ -21,7 +21,7 @@ def free_port() -> int:
     """Return a port of the loopback that no one uses, and no one else is given."""
     offered = _offered()
     for port in random.sample(offered, len(offered)):
-        if _is_free(port) and _is_claimed(port):
+        if is_free(port) and _is_claimed(port):
             return port
     with socket.socket() as probe:  # outgoing connections have them all
         probe.bind(("127.0.0.1", 0))
@@ -34,7 +34,8 @@ def _offered() -> range:
     return max(range(_LOWEST, low), range(high + 1, _HIGHEST), key=len)
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens, or is connected, at *port* of the loopback."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

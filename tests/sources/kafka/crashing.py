@@ -31,8 +31,8 @@ async def main(bootstrap: str, topic: str, group: str, path: str, wanted: int) -
         [topic], worker, group=group,
         execution=ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0),
         kafka=KafkaConfig(
-            bootstrap_servers=bootstrap, commit_interval_ms=20, session_timeout_ms=1000, poll_batch_size=50,
-            settings={"heartbeat.interval.ms": 200, "max.poll.interval.ms": 1500},
+            bootstrap_servers=bootstrap, commit_interval_ms=20, session_timeout_ms=3000, poll_batch_size=50,
+            settings={"heartbeat.interval.ms": 200, "max.poll.interval.ms": 5000},
         ),
     )  # fmt: skip
     task = asyncio.create_task(consumer.run())

@@ -28,9 +28,9 @@ async def main(bootstrap: str, topic: str, group: str, wanted: int) -> None:
         [topic], worker, group=group,
         execution=ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0, max_in_flight=10),
         kafka=KafkaConfig(
-            bootstrap_servers=bootstrap, commit_interval_ms=20, session_timeout_ms=1000, poll_batch_size=50,
+            bootstrap_servers=bootstrap, commit_interval_ms=20, session_timeout_ms=3000, poll_batch_size=50,
             exactly_once=True, transaction_timeout_ms=2000,
-            settings={"heartbeat.interval.ms": 200, "max.poll.interval.ms": 1500},
+            settings={"heartbeat.interval.ms": 200, "max.poll.interval.ms": 5000},
         ),
     )  # fmt: skip
     task = asyncio.create_task(consumer.run())

@@ -24,8 +24,8 @@ async def main(bootstrap: str, topic: str, group: str, wanted: int) -> None:
     consumer = ParallelConsumer(
         [topic], worker, group=group, execution=ExecutionConfig(),
         kafka=KafkaConfig(
-            bootstrap_servers=bootstrap, commit_interval_ms=20, session_timeout_ms=600,
-            settings={"heartbeat.interval.ms": 150},
+            bootstrap_servers=bootstrap, commit_interval_ms=20, session_timeout_ms=2000,
+            settings={"heartbeat.interval.ms": 200},
         ),
     )  # fmt: skip
     task = asyncio.create_task(consumer.run())

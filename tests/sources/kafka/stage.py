@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NUMBERS = count()
-LIMIT = 120.0  # seconds until something is held to be stuck, on a machine that does much else
+LIMIT = 180.0  # seconds until something is held to be stuck, on a machine that does much else
 ASKING = 10.0  # seconds for one question to the broker
 
 
@@ -55,6 +55,10 @@ class Stage:
             name, partitions, self.replicas, config={key.replace("_", "."): value for key, value in config.items()}
         )
         self.admin.create_topics([new])[name].result(LIMIT)
+
+    def topics(self) -> dict[str, Any]:
+        """Return every topic that the broker knows, with what it says of it."""
+        return patiently(lambda: self.admin.list_topics(timeout=ASKING)).topics
 
     def produce(self, records: Iterable[dict[str, Any]], *, topic: str = "", **settings: Any) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, **settings})

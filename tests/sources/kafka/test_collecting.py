@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.sources.kafka.stage import until
+from tests.sources.kafka.stage import LIMIT, until
 from typer.testing import CliRunner
 
 from redrive import Redrive, Status
@@ -45,7 +45,7 @@ SHARE = [
 
 async def collect(stage, store, *topics, **options):
     collector = Collector(stage.kafka(), list(topics) or [stage.dlq], store, group=stage.group, **options)
-    await asyncio.wait_for(collector.run(until_end=True), 30)
+    await asyncio.wait_for(collector.run(until_end=True), LIMIT)
     return collector
 
 
@@ -87,7 +87,7 @@ async def test_a_record_that_is_read_twice_is_one_letter(stage, store):
     stage.produce([{"value": b"%d" % n} for n in range(20)], topic=stage.dlq)
     assert (await collect(stage, store)).collected == 20
     again = Collector(stage.kafka(), [stage.dlq], store, group=f"{stage.group}-again")
-    await asyncio.wait_for(again.run(until_end=True), 30)
+    await asyncio.wait_for(again.run(until_end=True), LIMIT)
     assert (again.collected, again.known) == (0, 20)
     assert len(await letters(store)) == 20
 
@@ -97,11 +97,11 @@ async def test_a_topic_made_anew_under_an_old_name_has_letters_of_its_own(stage,
     stage.produce([{"value": b"old"}], topic=stage.dlq)
     await collect(stage, store)
     stage.admin.delete_topics([stage.dlq])[stage.dlq].result(30)
-    await until(lambda: stage.dlq not in stage.admin.list_topics(timeout=10).topics)
+    await until(lambda: stage.dlq not in stage.topics())
     stage.create(topic=stage.dlq)
     stage.produce([{"value": b"new"}], topic=stage.dlq)
     other = Collector(stage.kafka(), [stage.dlq], store, group=f"{stage.group}-again")
-    await asyncio.wait_for(other.run(until_end=True), 30)
+    await asyncio.wait_for(other.run(until_end=True), LIMIT)
     assert {letter.payload for letter in await letters(store)} == {b"old", b"new"}
 
 
@@ -114,7 +114,7 @@ async def test_a_topic_made_anew_while_it_is_collected_has_letters_of_its_own(st
     try:
         await until(lambda: collector.collected == 5)
         stage.admin.delete_topics([stage.dlq])[stage.dlq].result(30)
-        await until(lambda: stage.dlq not in stage.admin.list_topics(timeout=10).topics)
+        await until(lambda: stage.dlq not in stage.topics())
         stage.create(topic=stage.dlq)
         stage.produce([{"value": b"new"}], topic=stage.dlq)
         await until(lambda: task.done() or collector.collected + collector.known == 6)
@@ -191,7 +191,7 @@ async def test_a_record_that_comes_while_the_store_is_away_is_not_forgotten(stag
 
     collector = Collector(stage.kafka(), [stage.dlq], store, group=stage.group)
     await collector._stay(Client())
-    await asyncio.wait_for(collector.run(until_end=True), 30)
+    await asyncio.wait_for(collector.run(until_end=True), LIMIT)
     assert collector.collected + collector.known == 2  # once from the wait, once from the topic
     assert len(await letters(store)) == 1
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.sources.kafka.stage import until
+from tests.sources.kafka.stage import LIMIT, until
 
 ROOT = Path(__file__).parents[3]
 SHOP = """
@@ -36,7 +36,7 @@ async def run(stage, folder, *words, **variables):
             await until(lambda: stage.committed() == 10)
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(LIMIT) == 0
     assert len((folder / "shipped").read_bytes().splitlines()) == 10
 
 

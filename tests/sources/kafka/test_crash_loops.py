@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.sources.kafka.stage import running, until
+from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive.sources.kafka.boots import Boots, read_note
 
@@ -20,7 +20,7 @@ def start(stage, wanted):
     words = [stage.bootstrap, stage.topic, stage.group, str(wanted)]
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     return subprocess.run(
-        [sys.executable, "-m", "tests.sources.kafka.looping", *words], env=env, cwd=ROOT, timeout=60, check=False
+        [sys.executable, "-m", "tests.sources.kafka.looping", *words], env=env, cwd=ROOT, timeout=LIMIT, check=False
     )
 
 

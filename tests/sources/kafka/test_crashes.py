@@ -7,11 +7,11 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.sources.kafka.stage import LIMIT
 
 ROOT = Path(__file__).parents[3]
 RECORDS = 300
@@ -42,7 +42,7 @@ class Runs:
         return subprocess.Popen([sys.executable, "-m", "tests.sources.kafka.crashing", *words], env=env, cwd=ROOT)
 
     def finish(self) -> None:
-        assert self.start().wait(60) == 0
+        assert self.start().wait(LIMIT) == 0
 
     def check(self) -> tuple[int, int]:
         """Check that nothing is missing and order held; return how many ran twice and how many died twice."""
@@ -61,9 +61,9 @@ class Runs:
 @pytest.mark.parametrize("step", STEPS)
 def test_a_consumer_killed_at_any_step_loses_nothing(stage, tmp_path, step):
     runs = Runs(stage, tmp_path)
-    assert runs.start(f"{step}=kill@1").wait(60) in {-signal.SIGKILL, 0}
+    assert runs.start(f"{step}=kill@1").wait(LIMIT) in {-signal.SIGKILL, 0}
     if step == "kafka.after_dlq":
-        assert runs.start(f"{step}=kill@9").wait(60) == -signal.SIGKILL
+        assert runs.start(f"{step}=kill@9").wait(LIMIT) == -signal.SIGKILL
     runs.finish()
     _, dead_twice = runs.check()
     if step in {"kafka.before_dlq", "kafka.after_poll", "kafka.after_dispatch"}:
@@ -72,7 +72,7 @@ def test_a_consumer_killed_at_any_step_loses_nothing(stage, tmp_path, step):
 
 def test_a_consumer_killed_between_a_dead_letter_and_its_commit_writes_it_twice_under_one_name(stage, tmp_path):
     runs = Runs(stage, tmp_path)
-    assert runs.start("kafka.after_dlq=kill@1").wait(60) == -signal.SIGKILL
+    assert runs.start("kafka.after_dlq=kill@1").wait(LIMIT) == -signal.SIGKILL
     runs.finish()
     runs.check()
     names = Counter(dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters())
@@ -88,7 +88,7 @@ def test_a_consumer_that_stood_still_too_long_commits_nothing_over_its_successor
         runs.finish()
         before = [stage.committed(p) for p in (0, 1)]
         first.send_signal(signal.SIGCONT)
-        time.sleep(1.0)  # it hears that its partitions are lost, and goes on
+        assert first.wait(LIMIT) == 0  # it hears that its partitions are lost, joins again, and finds all done
         assert [stage.committed(p) for p in (0, 1)] == before
     finally:
         first.kill()
@@ -100,7 +100,7 @@ def test_random_kills_lose_nothing(stage, tmp_path):
     runs, chance = Runs(stage, tmp_path, records=3000), random.Random(5)
     for _ in range(5):
         step = chance.choice(STEPS[:6])
-        runs.start(f"{step}=kill@{chance.randint(1, 30)}").wait(60)
+        runs.start(f"{step}=kill@{chance.randint(1, 30)}").wait(LIMIT)
     runs.finish()
     twice, dead_twice = runs.check()
     print(f"of 3000 records {twice} ran twice and {dead_twice} were dead-lettered twice")

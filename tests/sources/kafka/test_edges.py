@@ -190,7 +190,7 @@ async def test_a_topic_that_was_made_anew_runs_all_of_its_records(stage):
     stage.produce([{"value": b"old", "key": b"%d" % n} for n in range(10)])
     await _with_one_stuck(stage, 1)
     stage.admin.delete_topics([stage.topic])[stage.topic].result(30)
-    await until(lambda: stage.topic not in stage.admin.list_topics(timeout=5).topics)
+    await until(lambda: stage.topic not in stage.topics())
     stage.create()
     stage.produce([{"value": b"new", "key": b"%d" % n} for n in range(6)])
     seen = []

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.sources.kafka.samples import partition, record
-from tests.sources.kafka.stage import running, until
+from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive import Reject
 from redrive.errors import SettingsError
@@ -155,8 +154,8 @@ class Runs:
 def test_a_consumer_killed_at_any_step_sends_nothing_twice(stage, step):
     runs = Runs(stage)
     for passes in (1, 2, 3):
-        assert runs.start(f"{step}=kill@{passes}").wait(60) in {-signal.SIGKILL, 0}
-    assert runs.start().wait(60) == 0
+        assert runs.start(f"{step}=kill@{passes}").wait(LIMIT) in {-signal.SIGKILL, 0}
+    assert runs.start().wait(LIMIT) == 0
     runs.check()
 
 
@@ -167,9 +166,9 @@ def test_a_consumer_that_stood_still_in_a_transaction_cannot_commit_it_over_its_
     first = runs.start(f"{step}=stop@2")
     os.waitid(os.P_PID, first.pid, os.WSTOPPED)
     try:
-        assert runs.start().wait(60) == 0
+        assert runs.start().wait(LIMIT) == 0
         first.send_signal(signal.SIGCONT)
-        time.sleep(2.0)  # it tries to commit, hears that it may not, and goes on
+        assert first.wait(LIMIT) == 0  # it tries to commit, hears that it may not, joins again, and finds all done
     finally:
         first.kill()
         first.wait()

@@ -246,8 +246,11 @@ async def test_a_key_ran_at_two_owners_at_once_during_a_rebalance(stage):
 
     async with running(owner("first")):
         await until(lambda: len(together) >= 4)
-        async with running(owner("second")):
-            await until(lambda: sum(stage.committed(p) or 0 for p in (0, 1)) == 40)
+        second = owner("second")
+        async with running(second):
+            await until(lambda: second.assigned == 1)
+            stage.produce([{"value": b"later", "key": b"%d" % (n % 4), "partition": n % 2} for n in range(40)])
+            await until(lambda: sum(stage.committed(p) or 0 for p in (0, 1)) == 80)
     assert owners == {"first", "second"}
     assert not any(together)
 
