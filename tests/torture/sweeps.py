@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER = "sweeps"
 _RESTS = 3  # pulses between two sweeps: one sleep lets two through, whatever holds the loop up
-_STARVED = 50  # pulses, each with answers of the store, during one sweep of half a dozen calls
+_STARVED = 200  # pulses, each with answers of the store, during one sweep of half a dozen calls; ten were seen
 
 
 class Metronome:
