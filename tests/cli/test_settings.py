@@ -164,8 +164,8 @@ def test_every_command_but_demo_has_json(redrive):
 
 
 def test_migrate_is_safe_to_repeat(redrive):
-    assert redrive.json("migrate") == {"url": redrive.url, "ready": True}
-    assert redrive.json("migrate") == {"url": redrive.url, "ready": True}
+    assert redrive.json("migrate") == {"url": redrive.url, "ready": True, "notes": []}
+    assert redrive.json("migrate") == {"url": redrive.url, "ready": True, "notes": []}
 
 
 def test_an_unknown_command_is_a_usage_error(redrive):

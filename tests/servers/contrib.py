@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.servers.postgres import Missing
 
-VERSION = "18.1.0"
+VERSION = "18.4.0"
 _CPU = {"x86_64": "amd64", "aarch64": "arm64v8"}.get(platform.machine(), platform.machine())
 _ARTIFACT = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{_CPU}:{VERSION}"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "redrive" / f"postgres-{VERSION}"

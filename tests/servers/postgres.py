@@ -67,10 +67,14 @@ class Postgres:
                 self.process.send_signal(signal.SIGQUIT)
                 self.process.wait(20)
 
+    def tool(self, name: str) -> Path:
+        """Return one of the programs beside the server; some builds have none."""
+        return self.bin / name if (self.bin / name).exists() else binaries(18) / name
+
     def psql(self, sql: str) -> str:
-        """Run *sql* beside everything else and return what it answers."""
-        command = [self.bin / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", sql]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        """Run *sql*, a script for psql, beside everything else and return what it answers."""
+        command = [self.tool("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", self.url]
+        return subprocess.run(command, check=True, capture_output=True, text=True, input=sql).stdout.strip()
 
     def kill(self) -> None:
         """End it with kill -9, all its processes at once, and reap it: nothing is written down in a hurry."""
@@ -209,17 +213,7 @@ def _start(
 
 
 def _await_ready(server: Postgres) -> None:
-    asking = server.bin / "pg_isready"
-    command = [
-        asking if asking.exists() else binaries(18) / "pg_isready",
-        "-q",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        str(server.port),
-        "-U",
-        "postgres",
-    ]
+    command = [server.tool("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres"]
     end = time.monotonic() + STARTING
     while subprocess.run(command, check=False, capture_output=True).returncode != 0:
         if server.process.poll() is not None or time.monotonic() > end:

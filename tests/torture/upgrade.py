@@ -1,30 +1,28 @@
 """
-Workers of the previous schema while the schema is migrated under them.
+Workers of one schema while the next one is made under them.
 
-Owns the frozen copy of the previous schema (`previous/`: copy the migrations there when a release is made),
-and a next migration that does at once all that a migration may do: a column, an index, a table, and every
-function written anew.
+Owns a schema as the previous version made it, and a next migration that does at once all that a migration may do:
+a column, an index, a table, and every function written anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
-from typing import Any
 
-from tests.torture import workload
+from tests.torture.previous import SCHEMA
 
 from redrive.stores.postgres import PostgresStore, schema
 
-PREVIOUS = Path(__file__).parent / "previous"
 _migrations = schema.migrations
 
 
-def previous(name: str) -> list[tuple[int, str]]:
-    """Return the migrations of the previous schema."""
-    files = sorted(PREVIOUS.glob("*.sql"))
-    return [(int(file.name.split("_")[0]), file.read_text().replace("{schema}", schema.quoted(name))) for file in files]
+def previous(name: str = "redrive") -> str:
+    """Return the SQL by which the previous version made its schema."""
+    steps = [text for number, text in _migrations(name) if number <= SCHEMA]
+    quoted = schema.quoted(name)
+    number = f"UPDATE {quoted}.outbox_meta SET version = {SCHEMA};"  # noqa: S608 - our own number
+    return "\n".join(["BEGIN;", f"CREATE SCHEMA {quoted};", *steps, number, "COMMIT;"])
 
 
 def following(name: str) -> list[tuple[int, str]]:
@@ -45,13 +43,7 @@ def following(name: str) -> list[tuple[int, str]]:
 
 
 def _signature(function: str) -> str:
-    return function.partition("AS $$")[0]
-
-
-def work(url: str, **arguments: Any) -> None:
-    """In a process of its own: a worker that knows the previous schema alone."""
-    schema.migrations = previous
-    workload.work(url=url, **arguments)
+    return re.sub(r"^CREATE (OR REPLACE )?", "", function).partition(")")[0]
 
 
 def migrate(url: str) -> None:

@@ -31,6 +31,7 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     ready: bool
+    notes: list[str] = []
 
 
 def migrate(
@@ -47,9 +48,11 @@ def migrate(
     url = masked(settings.url)
     if show:
         return typer.echo(asyncio.run(_script(settings.url)))
-    asyncio.run(_migrate(settings.url))
+    notes = asyncio.run(_migrate(settings.url))
     with_store(ctx, _look, create=True)
-    return emit(Migrated(url=url, ready=True)) if as_json else say(f"{url} is ready")
+    for each in notes:
+        note(f"redrive: {each}")
+    return emit(Migrated(url=url, ready=True, notes=notes)) if as_json else say(f"{url} is ready")
 
 
 def check(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -109,13 +112,12 @@ def _app_problems(settings: Settings) -> list[str]:
     return []
 
 
-async def _migrate(url: str) -> None:
+async def _migrate(url: str) -> list[str]:
     from redrive.stores.contract import Migrates
     from redrive.wiring import open_store
 
     store = open_store(url)
-    if isinstance(store, Migrates):
-        await store.migrate()
+    return await store.migrate() if isinstance(store, Migrates) else []
 
 
 async def _script(url: str) -> str:

@@ -323,8 +323,12 @@ class Store(Protocol):
 class Migrates(Protocol):
     """A store whose schema is brought up to date on purpose, not when it is opened."""
 
-    async def migrate(self) -> None:
-        """Bring the schema up to date; workers of the release before go on meanwhile."""
+    async def migrate(self) -> list[str]:
+        """
+        Bring the schema up to date; workers of the release before go on meanwhile.
+
+        Return, a sentence each, what the operator may want to know: what could not be done, and the way out.
+        """
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""

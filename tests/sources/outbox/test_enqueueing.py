@@ -11,7 +11,9 @@ import sqlalchemy as sa
 from tests.sources.outbox.users import KIND, USERS, set_up_django
 
 from redrive import Redrive
+from redrive.core.letter import Draft
 from redrive.errors import LetterNotFound, NotSupported, QueueFull, SourceError, StoreUnavailable
+from redrive.sources.outbox.face import Outbox, Place
 
 
 @pytest.fixture(params=USERS)
@@ -62,6 +64,65 @@ async def test_a_duplicate_is_told_as_one(app, user):
     again = await user.pay(app, "17", idempotency_key="k1")
     assert (first.duplicate, again.duplicate, again.id) == (False, True, first.id)
     assert await handled(app) == ["17"]
+
+
+async def test_many_letters_are_kept_in_their_order_and_duplicates_are_told(app, user, connection):
+    known = await user.pay(app, "17", idempotency_key="b")
+    receipts = await user.pay(app, "18", keys=["a", "b", None, "a", None], metadata={"n": 1}, headers=[("h", b"\xff")])
+    assert [receipt.duplicate for receipt in receipts] == [False, True, False, True, False]
+    assert [receipts[1].id, receipts[3].id] == [known.id, receipts[0].id]
+    kept = [str(row[0]) for row in await connection.fetch("SELECT id FROM redrive.outbox ORDER BY seq")]
+    assert kept == [known.id, receipts[0].id, receipts[2].id, receipts[4].id]
+    letter = await app.desk.show(receipts[4].id)
+    assert (letter.metadata, letter.headers) == ({"n": 1}, (("h", b"\xff"),))
+    assert sorted(await handled(app)) == ["17", "18", "18", "18"]
+
+
+async def test_many_letters_of_any_text_arrive_and_wait_for_each_other(app, url, connection):
+    drafts = [app.draft(KIND, n, key="k" * 1_000, idempotency_key=f"{n} \0 \ud800") for n in range(3)]
+    drafts.append(app.draft(KIND, 3, after=[drafts[0].id], delay=5.0, priority="high"))
+    async with connection.transaction():
+        await app.outbox(connection).enqueue_many(drafts)
+    letters = [await app.store.get(draft.id) for draft in drafts]
+    assert [letter.key for letter in letters] == ["k" * 1_000] * 3 + [None]
+    assert [letter.idempotency_key for letter in letters[:3]] == ["0 \0 \ud800", "1 \0 \ud800", "2 \0 \ud800"]
+    assert (letters[3].after, letters[3].waits_for, letters[3].priority) == ((drafts[0].id,), 1, 0)
+
+
+class Counting:
+    """A connection that writes down how many letters each statement kept."""
+
+    blocks = True
+
+    def __init__(self) -> None:
+        self.batches = []
+
+    def fetch(self, _sql, values):
+        count = len(values[0]) if isinstance(values[0], list) else 1
+        self.batches.append(count)
+        return [(None,)] * count
+
+    def after_commit(self, _call):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batches"),
+    [
+        ([], []),
+        ([10], [1]),
+        ([10] * 1_000, [1_000]),
+        ([10] * 2_001, [1_000, 1_000, 1]),
+        ([9 << 20, 9 << 20, 10, 10], [1, 3]),
+        ([40 << 20, 10], [1, 1]),
+    ],
+)
+def test_many_letters_are_kept_by_one_statement_unless_they_are_very_many(sizes, batches):
+    counting = Counting()
+    drafts = [Draft(id=str(n), queue="q", kind=KIND, payload=b"x" * size) for n, size in enumerate(sizes)]
+    receipts = Outbox(counting, Place("redrive", None, None)).enqueue_many(drafts)
+    assert counting.batches == batches
+    assert [receipt.id for receipt in receipts] == [draft.id for draft in drafts]
 
 
 async def test_a_full_queue_is_told_in_our_words(app, user):

@@ -65,6 +65,13 @@ def _wake(options: dict[str, Any]) -> dict[str, Any]:
     return {"wake": options.pop("wake", True)}
 
 
+def _keep(app: Redrive, outbox: Any, order: str, options: dict[str, Any]) -> Any:
+    """Enqueue the order's letter, or with *keys* as many letters as there are idempotency keys, at once."""
+    if (keys := options.pop("keys", None)) is None:
+        return outbox.enqueue(KIND, order, **options)
+    return outbox.enqueue_many([app.draft(KIND, order, idempotency_key=key, **options) for key in keys])
+
+
 class Psycopg(User):
     async def _pay(self, app, order, commit, options):
         return await asyncio.to_thread(self._pay_now, app, order, commit, options)
@@ -72,7 +79,7 @@ class Psycopg(User):
     def _pay_now(self, app, order, commit, options):
         with psycopg.connect(self.url) as connection:
             connection.execute(ORDER.format(order))
-            receipt = app.outbox(connection, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = _keep(app, app.outbox(connection, **_wake(options)), order, options)
             _decide(commit)
         return receipt
 
@@ -91,7 +98,7 @@ class PsycopgAsync(User):
     async def _pay(self, app, order, commit, options):
         async with await psycopg.AsyncConnection.connect(self.url) as connection:
             await connection.execute(ORDER.format(order))
-            receipt = await app.outbox(connection, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = await _keep(app, app.outbox(connection, **_wake(options)), order, options)
             _decide(commit)
         return receipt
 
@@ -110,7 +117,7 @@ class Asyncpg(User):
         try:
             async with connection.transaction():
                 await connection.execute(ORDER.format(order))
-                receipt = await app.outbox(connection, **_wake(options)).enqueue(KIND, order, **options)
+                receipt = await _keep(app, app.outbox(connection, **_wake(options)), order, options)
                 _decide(commit)
         finally:
             await connection.close()
@@ -133,7 +140,7 @@ class AsyncpgPool(User):
         pool = asyncpg.create_pool(self.url, min_size=1, max_size=1)
         async with pool, pool.acquire() as connection, connection.transaction():
             await connection.execute(ORDER.format(order))
-            receipt = await app.outbox(connection, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = await _keep(app, app.outbox(connection, **_wake(options)), order, options)
             _decide(commit)
         return receipt
 
@@ -160,7 +167,7 @@ class AlchemySession(User):
         with self._sessions().begin() as session:
             session.execute(sa.text(ORDER.format(order)))
             with session.begin_nested():
-                receipt = app.outbox(session, **_wake(options)).enqueue(KIND, order, **options)
+                receipt = _keep(app, app.outbox(session, **_wake(options)), order, options)
             _decide(commit)
         return receipt
 
@@ -180,7 +187,7 @@ class AlchemyScoped(AlchemySession):
         session: scoped_session[Session] = scoped_session(self._sessions())
         try:
             session.execute(sa.text(ORDER.format(order)))
-            receipt = app.outbox(session, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = _keep(app, app.outbox(session, **_wake(options)), order, options)
             _decide(commit)
             session.commit()
         finally:
@@ -206,7 +213,7 @@ class AlchemyConnection(AlchemySession):
         engine = self._sessions().kw["bind"]
         with engine.begin() as connection:
             connection.execute(sa.text(ORDER.format(order)))
-            receipt = app.outbox(connection, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = _keep(app, app.outbox(connection, **_wake(options)), order, options)
             _decide(commit)
         return receipt
 
@@ -228,7 +235,7 @@ class AlchemyAsync(User):
     async def _pay(self, app, order, commit, options):
         async with self._sessions().begin() as session:
             await session.execute(sa.text(ORDER.format(order)))
-            receipt = await app.outbox(session, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = await _keep(app, app.outbox(session, **_wake(options)), order, options)
             _decide(commit)
         return receipt
 
@@ -249,7 +256,7 @@ class AlchemyAsyncScoped(AlchemyAsync):
         session = async_scoped_session(self._sessions(), scopefunc=asyncio.current_task)
         try:
             await session.execute(sa.text(ORDER.format(order)))
-            receipt = await app.outbox(session, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = await _keep(app, app.outbox(session, **_wake(options)), order, options)
             _decide(commit)
             await session.commit()
         finally:
@@ -261,7 +268,7 @@ class AlchemyAsyncConnection(AlchemyAsync):
     async def _pay(self, app, order, commit, options):
         async with self._sessions().kw["bind"].begin() as connection:
             await connection.execute(sa.text(ORDER.format(order)))
-            receipt = await app.outbox(connection, **_wake(options)).enqueue(KIND, order, **options)
+            receipt = await _keep(app, app.outbox(connection, **_wake(options)), order, options)
             _decide(commit)
         return receipt
 
@@ -290,7 +297,7 @@ class Django(User):
             with transaction.atomic(using=self.alias):
                 with connections[self.alias].cursor() as cursor:
                     cursor.execute(ORDER.format(order))
-                receipt = app.outbox(self._connection(), **_wake(options)).enqueue(KIND, order, **options)
+                receipt = _keep(app, app.outbox(self._connection(), **_wake(options)), order, options)
                 _decide(commit)
         finally:
             connections.close_all()

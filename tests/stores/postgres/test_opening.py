@@ -62,7 +62,7 @@ async def test_migrating_twice_changes_nothing_and_the_script_says_so(store, url
 
 async def test_the_script_makes_the_whole_schema(store, connection):
     await connection.execute("DROP SCHEMA IF EXISTS by_hand CASCADE")
-    await connection.execute(schema.script("by_hand"))
+    await connection.execute(schema.script("by_hand"))  # one that is made anew needs no psql
     assert await schema.version(connection, "by_hand") == (schema.newest(), 1)
 
 

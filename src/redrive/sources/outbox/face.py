@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from redrive.sources.outbox.statements import names_of, receipt_of, refusal, statement, values_of
+from redrive.sources.outbox.statements import batches, names_of, receipts_of, refusal, statement, values_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -55,8 +55,13 @@ class Place:
     """Where letters go: a schema, how drafts are made, and how workers are woken (None: they poll)."""
 
     def __init__(self, schema: str, draft: Callable[..., Draft], wake: Callable[[], None] | None) -> None:
-        self.accept, self.handle_once = statement(schema, "accept"), statement(schema, "handle_once")
+        self._accept, self._accept_many = statement(schema, "accept"), statement(schema, "accept_many")
+        self.handle_once = statement(schema, "handle_once")
         self.wake, self._draft = wake, draft
+
+    def accept(self, batch: Sequence[Draft]) -> Statement:
+        """Return the statement that keeps so many drafts."""
+        return self._accept if len(batch) == 1 else self._accept_many
 
     def draft(self, kind: str, payload: Any, options: dict[str, Any]) -> Draft:
         """Return the letter to be; it comes from the outbox unless it says otherwise."""
@@ -78,18 +83,18 @@ class Outbox:
         return self.enqueue_many([self._place.draft(kind, payload, options)])[0]
 
     def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """Keep *drafts* in the open transaction, in their order."""
+        """Keep *drafts* in the open transaction, in their order, by one statement unless they are very many."""
         notify = self._place.is_told_inside(self._driver)
-        return [self._keep(draft, notify=notify) for draft in drafts]
+        return [receipt for batch in batches(drafts) for receipt in self._keep(batch, notify=notify)]
 
-    def _keep(self, draft: Draft, *, notify: bool) -> Receipt:
-        values = values_of(draft, notify=notify)
+    def _keep(self, batch: Sequence[Draft], *, notify: bool) -> list[Receipt]:
+        values = values_of(batch, notify=notify)
         try:
-            return receipt_of(draft, self._driver.fetch(self._place.accept, values))
+            return receipts_of(batch, self._driver.fetch(self._place.accept(batch), values))
         except Exception as error:  # every driver has its own tree of errors; what is no refusal is raised as it came
             if (refused := refusal(error)) is None:
                 raise
-            raise refused from error
+            raise refused from None  # a driver's error may show the values that were sent
 
 
 class AsyncOutbox:
@@ -103,18 +108,18 @@ class AsyncOutbox:
         return (await self.enqueue_many([self._place.draft(kind, payload, options)]))[0]
 
     async def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """Keep *drafts* in the open transaction, in their order."""
+        """Keep *drafts* in the open transaction, in their order, by one statement unless they are very many."""
         notify = self._place.is_told_inside(self._driver)
-        return [await self._keep(draft, notify=notify) for draft in drafts]
+        return [receipt for batch in batches(drafts) for receipt in await self._keep(batch, notify=notify)]
 
-    async def _keep(self, draft: Draft, *, notify: bool) -> Receipt:
-        values = values_of(draft, notify=notify)
+    async def _keep(self, batch: Sequence[Draft], *, notify: bool) -> list[Receipt]:
+        values = values_of(batch, notify=notify)
         try:
-            return receipt_of(draft, await self._driver.fetch(self._place.accept, values))
+            return receipts_of(batch, await self._driver.fetch(self._place.accept(batch), values))
         except Exception as error:  # every driver has its own tree of errors; what is no refusal is raised as it came
             if (refused := refusal(error)) is None:
                 raise
-            raise refused from error
+            raise refused from None  # a driver's error may show the values that were sent
 
 
 @contextlib.contextmanager

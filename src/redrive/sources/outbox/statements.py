@@ -20,11 +20,12 @@ from redrive.stores.postgres.putting import row_of
 from redrive.stores.postgres.texts import name, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from redrive.core.letter import Draft, Letter
 
 _PARAMETER = re.compile(r"\$(\d+)")
+_MOST, _MOST_BYTES = 1_000, 16 << 20  # letters and bytes of payload in one statement
 
 
 class Statement(NamedTuple):
@@ -49,15 +50,30 @@ def by_name(values: Sequence[Any]) -> dict[str, Any]:
     return {f"p{n}": value for n, value in enumerate(values, start=1)}
 
 
-def values_of(draft: Draft, *, notify: bool) -> list[Any]:
-    """Return what the statement `accept` takes."""
-    return [*row_of(draft), notify]
+def batches(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
+    """Cut *drafts* into what one statement takes: most often all of them."""
+    first, size = 0, 0
+    for n, draft in enumerate(drafts):
+        if n > first and (n - first >= _MOST or size + len(draft.payload) > _MOST_BYTES):
+            yield drafts[first:n]
+            first, size = n, 0
+        size += len(draft.payload)
+    if drafts:
+        yield drafts[first:]
 
 
-def receipt_of(draft: Draft, rows: Sequence[Any]) -> Receipt:
-    """Return what became of *draft*."""
-    kept = rows[0][0]
-    return Receipt(draft.id) if kept is None else Receipt(str(kept), duplicate=True)
+def values_of(batch: Sequence[Draft], *, notify: bool) -> list[Any]:
+    """Return what the statement `accept` takes for one draft, and `accept_many` for several: a list per column."""
+    rows = [row_of(draft) for draft in batch]
+    return [*(rows[0] if len(rows) == 1 else map(list, zip(*rows, strict=True))), notify]
+
+
+def receipts_of(batch: Sequence[Draft], rows: Sequence[Any]) -> list[Receipt]:
+    """Return what became of each draft."""
+    return [
+        Receipt(draft.id) if kept is None else Receipt(str(kept), duplicate=True)
+        for draft, (kept,) in zip(batch, rows, strict=True)
+    ]
 
 
 def names_of(letter: Letter, handler: str | None) -> list[Any]:

@@ -29,6 +29,11 @@ SELECT EXISTS (SELECT 1 FROM pg_class JOIN pg_namespace AS n ON n.oid = relnames
 # Whoever waits for a table keeps everybody waiting who comes later: better to give up, and to be asked again.
 _NO_QUEUE = "SET LOCAL lock_timeout = '2s';"
 _PATIENCE = 86_400.0  # seconds: building an index may take long
+_GEXEC = """
+-- Indexes that are built while letters move; psql runs what the next line returns. Without psql, run each of the
+-- statements that it returns by itself, outside a transaction. May be run again if it was interrupted.
+{} \\gexec
+"""
 
 
 def quoted(schema: str) -> str:
@@ -58,9 +63,12 @@ def newest(schema: str = "redrive") -> int:
 
 
 def script(schema: str, found: int = 0) -> str:
-    """Return one SQL text that brings a schema from *found* up to date, for people who run their own."""
+    """Return one SQL text for psql that brings a schema from *found* up to date, for people who run their own."""
     steps = [text for number, text in migrations(schema) if number > found]
-    return "\n".join(("BEGIN;", _NO_QUEUE, *_steps(schema, steps), "COMMIT;\n")) if steps else ""
+    if not steps:
+        return ""
+    text = "\n".join(("BEGIN;", _NO_QUEUE, *_steps(schema, steps), "COMMIT;\n"))
+    return text + _GEXEC.format(_missing(schema)) if found else text  # a new one gets its indexes at once
 
 
 def _steps(schema: str, steps: Iterable[str]) -> Iterable[str]:
@@ -76,8 +84,17 @@ def _create(schema: str) -> str:
     return f"DO $make_schema$ BEGIN IF {missing} THEN CREATE SCHEMA {name}; END IF; END $make_schema$;"
 
 
+def _missing(schema: str) -> str:
+    return f"SELECT * FROM {quoted(schema)}.outbox_missing_indexes()"  # noqa: S608 - quoted
+
+
 async def migrate(connection: Any, schema: str) -> int:
-    """Bring the schema up to date in one transaction, one caller at a time; return its version."""
+    """
+    Bring the schema up to date, one caller at a time; return its version.
+
+    All in one transaction but the indexes: they are built afterwards, while letters move. If that is
+    interrupted, or was not possible, the next call goes on with it.
+    """
     async with connection.transaction():
         lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 5))"
         await connection.execute(lock, f"redrive {schema}", timeout=_PATIENCE)
@@ -85,7 +102,15 @@ async def migrate(connection: Any, schema: str) -> int:
         found = await version(connection, schema)
         for step in _steps(schema, [text for number, text in migrations(schema) if number > (found or (0, 0))[0]]):
             await connection.execute(step, timeout=_PATIENCE)
+    await _build_indexes(connection, schema)
     return newest(schema)
+
+
+async def _build_indexes(connection: Any, schema: str) -> None:
+    async with connection.transaction():  # a pooler keeps to one server for no less
+        missing = await connection.fetch(_missing(schema))
+    for row in missing:
+        await connection.execute(row[0], timeout=_PATIENCE)
 
 
 async def version(connection: Any, schema: str) -> tuple[int, int] | None:

@@ -35,6 +35,7 @@ _CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, loc
 _AWAY = ("08", "57P", "57014", "532", "533", "534", "25006", "25P03", "25P04")
 # The driver says InternalClientError when a connection ends in the middle of its own questions.
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+_FORGETFUL = (180_000, 180_001)  # where an UPDATE … FROM leaves out rows for which it had to wait
 _log = logging.getLogger("redrive.stores.postgres")
 
 
@@ -60,8 +61,9 @@ class Server:
 
     async def _check(self, connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
         async with self.alone(connection):
-            replica, fsync, read_only = await connection.fetchrow(
-                "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('transaction_read_only')"
+            replica, fsync, read_only, number = await connection.fetchrow(
+                "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('transaction_read_only'), "
+                "current_setting('server_version_num')::integer"
             )
         if replica:
             raise StoreUnavailable(
@@ -75,6 +77,11 @@ class Server:
             )
         if fsync == "off":
             _log.warning("fsync is off on this server: letters that were accepted do not survive a power cut")
+        if number in _FORGETFUL:
+            _log.warning(
+                "PostgreSQL 18.0 and 18.1 overlook rows that two transactions change at once: outcomes may be refused, "
+                "and letters run twice; update the server to 18.2 or later"
+            )
 
     async def close(self) -> None:
         """Let go of every connection."""

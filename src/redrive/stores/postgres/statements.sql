@@ -129,6 +129,13 @@ SELECT {schema}.outbox_accept(CAST($1 AS text), CAST($2 AS text), CAST($3 AS tex
     CAST($12 AS bigint), CAST($13 AS text), CAST($14 AS text), CAST($15 AS text), CAST($16 AS bytea),
     CAST($17 AS boolean), CAST($18 AS text), CAST($19 AS text), CAST($20 AS boolean))
 
+-- name: accept_many
+SELECT * FROM {schema}.outbox_accept_many(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS text[]),
+    CAST($4 AS bytea[]), CAST($5 AS text[]), CAST($6 AS text[]), CAST($7 AS text[]), CAST($8 AS integer[]),
+    CAST($9 AS bigint[]), CAST($10 AS bigint[]), CAST($11 AS text[]), CAST($12 AS bigint[]), CAST($13 AS text[]),
+    CAST($14 AS text[]), CAST($15 AS text[]), CAST($16 AS bytea[]), CAST($17 AS boolean[]), CAST($18 AS text[]),
+    CAST($19 AS text[]), CAST($20 AS boolean))
+
 -- name: handle_once
 INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
 VALUES (CAST($1 AS text), CAST($2 AS text), clock_timestamp()) ON CONFLICT DO NOTHING RETURNING 1
@@ -169,7 +176,7 @@ SELECT fingerprint, error_type, title, {schema}.outbox_us(first_seen_at) AS firs
   FROM {schema}.outbox_groups WHERE fingerprint = ANY ($1::text[])
 
 -- name: searchable
-SELECT to_regclass('{schema}.outbox_failed_error') IS NOT NULL
+SELECT coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('{schema}.outbox_failed_error')), false)
 
 -- name: lock_lanes
 SELECT {schema}.outbox_lock_lanes($1)

@@ -55,6 +55,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MANY = 100  # settlements that are worth a connection of their own
+_NO_TRIGRAMS = (
+    "searching the texts of errors has no index and looks at every dead letter: the extension pg_trgm is not installed "
+    "on this server, or this user may not create it; once it is there, run `redrive migrate` again"
+)
 
 
 class PostgresStore:
@@ -108,9 +112,13 @@ class PostgresStore:
         await self._wire.close()
         await self._server.close()
 
-    async def migrate(self) -> None:
-        """Bring the schema up to date; workers of the release before go on meanwhile."""
-        await self._connected(lambda connection, _: schema.migrate(connection, self.schema))
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date; workers of the release before go on meanwhile. Return what is worth knowing."""
+        return await self._connected(self._migrate)
+
+    async def _migrate(self, connection: Any, _again: bool) -> list[str]:  # noqa: FBT001 - as every work
+        await schema.migrate(connection, self.schema)
+        return [] if (await self._calls.fetch(connection, "searchable"))[0][0] else [_NO_TRIGRAMS]
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""

@@ -64,7 +64,7 @@ END $$;
 
 -- Claim up to p_limit due letters of one queue. p_sinces holds, for each kind, where to begin to look in its
 -- high, medium and low line (NULL: at the start); it spares a claim the remains of letters claimed before. Letters
--- that became due in the last two seconds are always looked at. Who claims puts the letters in order.
+-- that became due in the last two seconds are always looked at.
 CREATE FUNCTION {schema}.outbox_take(
     p_queue text, p_kinds text[], p_sinces bigint[], p_generation bigint, p_limit integer, p_turns integer[],
     p_worker text, p_call bigint, p_token bigint, p_now timestamptz, p_lease timestamptz
@@ -76,7 +76,6 @@ DECLARE
     v_sinces timestamptz[];
     v_counts bigint[];
     v_now bigint := {schema}.outbox_us(p_now);
-    v_found bigint;
 BEGIN
     SELECT array_agg(l.kind ORDER BY l.n), array_agg(l.priority ORDER BY l.n), array_agg(l.since ORDER BY l.n)
       INTO v_kinds, v_priorities, v_sinces
@@ -94,33 +93,35 @@ BEGIN
     END IF;
     v_counts := CASE WHEN cardinality(v_kinds) = 1 THEN ARRAY[p_limit] ELSE {schema}.outbox_shares(
         p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_turns, p_now, p_token) END;
-    FOR n IN 1 .. cardinality(v_kinds) LOOP
-        RETURN QUERY
+    RETURN QUERY
+    WITH claimed AS (
         UPDATE {schema}.outbox AS o
            SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
                worker = p_worker, updated_at = p_now
          WHERE o.ctid = ANY (ARRAY(  -- where the rows that are locked stand: nobody else can move them
+        SELECT d.ctid FROM unnest(v_kinds, v_priorities, v_sinces, v_counts) AS l (kind, priority, since, n)
+         CROSS JOIN LATERAL (
                SELECT o.ctid FROM {schema}.outbox AS o
-                WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
-                  AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
+                WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = l.kind
+                  AND o.priority = l.priority AND o.due_at >= l.since AND o.due_at <= p_now
                   AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
                   AND o.token < p_token
-                ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR UPDATE SKIP LOCKED))
+                ORDER BY o.due_at, o.seq LIMIT l.n FOR UPDATE SKIP LOCKED) AS d))
         RETURNING o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key,
-               o.priority, CASE WHEN o.due_at <> o.occurred_at THEN {schema}.outbox_us(o.due_at) END,
+               o.priority, CASE WHEN o.due_at <> o.occurred_at THEN {schema}.outbox_us(o.due_at) END AS due_us,
                o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
                CASE WHEN o.cycle_at <> o.occurred_at THEN {schema}.outbox_us(o.cycle_at) END,
-               {schema}.outbox_us(o.occurred_at), v_now, o.payload_version, o.token,
+               {schema}.outbox_us(o.occurred_at) AS created_us, v_now, o.payload_version, o.token,
                o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd, o.category,
                o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
                {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.held, o.odd, o.extras, o.tries::text,
-               CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
-        GET DIAGNOSTICS v_found = ROW_COUNT;
-        IF v_found > 0 THEN
-            INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
-            VALUES (p_queue, v_kinds[n], 'pending', -v_found), (p_queue, v_kinds[n], 'in_flight', v_found);
-        END IF;
-    END LOOP;
+               CASE WHEN o.cycles > 0 THEN o.failure_history::text END),
+    counted AS (
+        INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+        SELECT p_queue, c.event_type, s.status, c.n * s.sign
+          FROM (SELECT event_type, count(*) AS n FROM claimed GROUP BY 1) AS c
+         CROSS JOIN (VALUES ('pending', -1), ('in_flight', 1)) AS s (status, sign))
+    SELECT * FROM claimed AS c ORDER BY c.priority, coalesce(c.due_us, c.created_us), c.seq;
 END $$;
 
 -- How many letters the queue's shared settings let a claim have now; places what arrived in an ordered one.
