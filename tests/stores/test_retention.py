@@ -107,3 +107,33 @@ async def test_the_idempotency_key_of_a_letter_that_is_gone_is_free(store, clock
     await store.retain(DEFAULT)
     await put(store, draft("b", idempotency_key="17"))
     assert (await get(store, "b")).idempotency_key == "17"
+
+
+async def test_a_handled_key_is_forgotten_once_its_letters_are_gone_and_its_time_is_over(store, clock):
+    await put(store, draft("a", idempotency_key="17"), draft("b"))
+    for key in ("17", letter_id("b"), "of nobody"):
+        assert await store.handled("ship", key)
+    await settle_all(store, DELIVERED)
+    clock.advance(31 * DAY)
+    await store.retain(Retention(delivered=None, handled=None))
+    assert not await store.handled("ship", "of nobody")  # kept for ever
+    await store.retain(Retention(delivered=None, handled=32 * DAY))
+    assert not await store.handled("ship", "of nobody")  # its time is not over
+    await store.retain(Retention(delivered=None))
+    assert await store.handled("ship", "of nobody")
+    assert not await store.handled("ship", "17")  # a letter with the key is kept
+    assert not await store.handled("ship", letter_id("b"))  # and one with this id
+    await store.retain(DEFAULT)
+    assert await store.handled("ship", "17")
+    assert await store.handled("ship", letter_id("b"))
+
+
+async def test_small_looks_reach_every_handled_key_in_the_end(store, clock):
+    await put(store, *(draft(str(n), idempotency_key=f"key {n:02}") for n in range(10)))
+    for n in range(25):
+        await store.handled("ship", f"key {n:02}")
+    clock.advance(31 * DAY)
+    for _ in range(8):
+        await store.retain(DEFAULT, limit=4)
+    fresh = [n for n in range(25) if await store.handled("ship", f"key {n:02}")]
+    assert fresh == list(range(10, 25))  # the letters of the first ten are kept

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
 from redrive.engine.spreading import Spreader
 from redrive.engine.switching import quick_switching
-from redrive.errors import StoreError, WorkerExhausted
+from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Retention, Store
 
 _GLANCE = 1.0  # seconds between two looks at breakers
+_AWAY = 0.5  # seconds until a store that is away at the start is asked again
 _FULL_SWEEP = 200
 _EXHAUSTED = (
     "the worker has ended: too many of its threads hang in handlers that ran out of time; "
@@ -76,7 +77,7 @@ class Worker:
 
         Raise WorkerExhausted, with everything settled or given back, once too many threads hang.
         """
-        await self._beat()
+        await self._first_beat()
         self._announce(WorkerStarted(worker=self.name, kinds=self._kinds))
         duties = [asyncio.ensure_future(duty) for duty in self._duties()]
         for duty in duties:
@@ -194,6 +195,14 @@ class Worker:
         await closing
 
     # ------------------------------------------------------------------ duties
+
+    async def _first_beat(self) -> None:
+        """Show that this worker lives; a store that could be opened and is away now is waited for."""
+        while not self._stopped.is_set():
+            with contextlib.suppress(StoreUnavailable):
+                return await self._beat()
+            await self._clock.sleep(_AWAY)
+        return None
 
     async def attend(self) -> None:
         """Do every duty once, now: for a test, which does not wait for them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 
 import asyncpg
 import psycopg
@@ -130,8 +131,10 @@ async def test_a_full_queue_is_told_in_our_words(app, user):
     await app.close()
     await app.open()
     await user.pay(app, "17", queue="small")
-    with pytest.raises(QueueFull, match="holds its maximum of 1"):
-        await user.pay(app, "18", queue="small")
+    card = "-".join(["4929"] * 2)
+    with pytest.raises(QueueFull, match="holds its maximum of 1") as refused:
+        await user.pay(app, card, queue="small")
+    assert card not in "".join(traceback.format_exception(refused.value))  # some drivers show what they sent
 
 
 async def test_a_letter_that_waits_for_nobody_known_is_told_in_our_words(app, user):

@@ -166,13 +166,24 @@ def _refuse_edit(letter: Letter, version: int) -> None:
 
 
 def retain(ledger: Ledger, retention: Retention, limit: int) -> int:
-    """Look at the next *limit* letters, round and round, and remove those past their time."""
+    """Look at the next *limit* letters, round and round, and remove those past their time; forget handled keys."""
     seqs = sorted(seq for seq in ledger.shelf.rows if seq > ledger.broom)[:limit]
     ledger.broom = seqs[-1] if len(seqs) == limit else 0
     over = [row for row in map(ledger.shelf.rows.__getitem__, seqs) if _is_over(row.letter, retention, ledger.now_us)]
     for row in over:
         ledger.shelf.remove(row)
+    if retention.handled is not None:
+        _forget_handled(ledger, retention.handled)
     return len(over)
+
+
+def _forget_handled(ledger: Ledger, seconds: float) -> None:
+    """Forget keys that were handled long ago and of which no letter is kept any more."""
+    old = [each for each, at in ledger.handled.items() if ledger.now_us - at >= changes.span(seconds)]
+    kept = {key for row in ledger.shelf.rows.values() for key in (row.letter.id, row.letter.idempotency_key)}
+    for handler, key in old:
+        if key not in kept:
+            del ledger.handled[handler, key]
 
 
 def _is_over(letter: Letter, retention: Retention, now: int) -> bool:

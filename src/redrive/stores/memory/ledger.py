@@ -35,7 +35,7 @@ class Ledger:
     beats: dict[str, tuple[WorkerBeat, int]] = field(default_factory=dict)  # and the end of its lease
     breakers: dict[str, tuple[Breaker, BreakerRules]] = field(default_factory=dict)
     budgets: dict[str, Budget] = field(default_factory=dict)
-    handled: set[tuple[str, str]] = field(default_factory=set)
+    handled: dict[tuple[str, str], int] = field(default_factory=dict)  # by handler and key: when
     token: int = 0  # the newest number given to a transaction
     turns: int = 0  # whose turn it is among the priorities
     broom: int = 0  # where retention looks next

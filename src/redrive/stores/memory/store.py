@@ -186,7 +186,7 @@ class MemoryStore:
         """Note that *handler* handled *key*; False if that was noted before."""
         with self._turn() as ledger:
             noted = (handler, key) in ledger.handled
-            ledger.handled.add((handler, key))
+            ledger.handled.setdefault((handler, key), ledger.now_us)
             return not noted
 
     # ------------------------------------------------------------------ the operator's side

@@ -28,8 +28,10 @@ T = TypeVar("T")
 CONNECTING = 10.0  # seconds until a connection must stand
 ANSWERING = 60.0  # seconds until an answer must come; a connection may be dead without saying so
 PATIENCE = 5.0  # seconds over which a call is asked again when the server is away
+STARTING = 60.0  # seconds over which a server is waited for at the opening that says that it is starting
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
+_IS_STARTING = "57P03"
 _CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
 # Connection lost, shutting down, cancelled by somebody, too many connections or no memory, read-only, out of time.
 _AWAY = ("08", "57P", "57014", "532", "533", "534", "25006", "25P03", "25P04")
@@ -54,7 +56,7 @@ class Server:
         self.closed, self._pid = False, os.getpid()
         self._free = asyncio.Semaphore(self._size)
         try:
-            await self.ask(self._check)
+            await self.ask(self._check, starting=STARTING)
         except BaseException:  # cancelled too: a server that is not opened keeps no connection
             await self.close()
             raise
@@ -100,14 +102,19 @@ class Server:
         return await asyncpg.connect(self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, **options)
 
     async def ask(
-        self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False, within: float | None = None
+        self,
+        work: Callable[[Any, bool], Awaitable[T]],
+        *,
+        urgent: bool = False,
+        within: float | None = None,
+        starting: float = 0.0,
     ) -> T:
         """
         Do *work* with a connection, as often as it takes to get an answer.
 
-        Raise StoreUnavailable when the server is away for longer than PATIENCE. An *urgent* call
-        does not wait for a connection that others hold. What is not answered *within* so many seconds is
-        asked once more, on a new connection.
+        Raise StoreUnavailable when the server is away for longer than PATIENCE, or for so many seconds
+        if it has said that it is *starting*. An *urgent* call does not wait for a connection that others hold.
+        What is not answered *within* so many seconds is asked once more, on a new connection.
         """
         loop = asyncio.get_running_loop()
         end, tries, again = loop.time() + PATIENCE + (within or 0.0), 0, False
@@ -121,9 +128,11 @@ class Server:
                 tries += 1
                 if isinstance(error, TimeoutError):
                     self._drop_idle()  # a wire that is dead without saying so is seldom the only one
+                if starting and _sqlstate(error) == _IS_STARTING:
+                    end, starting = end + starting, 0.0
                 over = tries > _MOST_CONFLICTS if _is_conflict(error) else loop.time() >= end
                 if over or not may_pass(error):
-                    raise explain(error) from error
+                    raise explain(error) from None  # the server's own words may quote a row, with its payload
             again = True
             await asyncio.sleep(_pause(tries))
 
@@ -197,6 +206,8 @@ def may_pass(error: BaseException) -> bool:
 def explain(error: BaseException) -> StoreError:
     """Turn what went wrong into what the caller can do about it."""
     state, said = _sqlstate(error), str(error).partition("\n")[0]  # further lines may quote the row: its payload, too
+    if state.startswith("22"):  # data exceptions, the driver's own too, quote the value
+        said = type(error).__name__
     if state == "53100":
         return StoreUnavailable("cannot write to PostgreSQL: its disk is full; nothing was written, free some room")
     if state == "25006":

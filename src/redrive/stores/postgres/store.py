@@ -150,7 +150,9 @@ class PostgresStore:
             try:
                 return await self._calls.fetch(connection, "put", call, again, *columns, self._calls.now().wall)
             except asyncpg.PostgresError as error:
-                raise putting.refusal(error) or error from error
+                if (refused := putting.refusal(error)) is None:
+                    raise
+                raise refused from None
 
         duplicates = await self._calls.ask(work) if drafts else await self._calls.ask(_nothing)
         hit("put.after")

@@ -1,5 +1,5 @@
 """
-The operator's writes: replay, archive, cancel, restore, purge, edit, plans, retention.
+The operator's writes: replay, archive, cancel, restore, purge, edit, plans.
 
 Owns carrying them out, many rows at a time, with the audit entry in the same transaction.
 Which status a verb needs is said in `core.moves`, not here.
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redrive.core.letter import Letter
-    from redrive.stores.contract import Retention
     from redrive.stores.sqlite.turn import Turn
 
 KEPT_CYCLES = 20
@@ -194,6 +193,14 @@ def _purge(turn: Turn, found: Sequence[Row], _act: Act) -> None:
         turn.moved(row.trait, Trait(row.queue, row.kind, "purged"))
 
 
+def purge(turn: Turn, seqs: Sequence[int]) -> None:
+    """Remove the letters at these places, and count them as purged."""
+    sql = f"SELECT {_COLUMNS} FROM letters WHERE seq = ?"  # noqa: S608 - our own column names
+    found = [Row(*rows.the_row(turn.connection, sql, (seq,))) for seq in seqs]
+    if found:
+        _purge(turn, found, Act(turn.next_token(), "retention", ""))
+
+
 def _remove(turn: Turn, seqs: Sequence[int]) -> None:
     places = [(seq,) for seq in seqs]
     for table, column in (("letters", "seq"), ("bodies", "seq"), ("error_text", "rowid"), ("waits", "seq")):
@@ -321,22 +328,3 @@ def _refuse_edit(turn: Turn, letter_id: str, version: int) -> None:
             "read it again and edit that"
         )
         raise EditConflict(message)
-
-
-def retain(turn: Turn, retention: Retention, limit: int) -> int:
-    """Look at the next *limit* letters and remove those past their time."""
-    (broom,) = rows.the_row(turn.connection, "SELECT broom FROM meta")
-    sql = "SELECT seq, queue, kind, status, updated_us FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"
-    seen = turn.sql(sql, (broom, limit)).fetchall()
-    turn.sql("UPDATE meta SET broom = ?", (seen[-1][0] if len(seen) == limit else 0,))
-    ends = {
-        name: turn.now_us - round(seconds * 1e6)
-        for name, seconds in msgspec.structs.asdict(retention).items()
-        if seconds is not None
-    }
-    over = [row[0] for row in seen if row[3] in ends and row[4] <= ends[row[3]]]
-    sql = f"SELECT {_COLUMNS} FROM letters WHERE seq = ?"  # noqa: S608 - our own column names
-    gone = [Row(*rows.the_row(turn.connection, sql, (seq,))) for seq in over]
-    if gone:
-        _purge(turn, gone, Act(turn.next_token(), "retention", ""))
-    return len(gone)

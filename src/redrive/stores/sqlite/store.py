@@ -23,7 +23,7 @@ from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.sqlite import acting, claiming, finding, putting, rows, settling, sharing
+from redrive.stores.sqlite import acting, claiming, finding, putting, retaining, rows, settling, sharing
 from redrive.stores.sqlite.file import File, explain_error, immediately, migrate
 from redrive.stores.sqlite.turn import BOOT_SHIFT
 from redrive.stores.sqlite.writer import Writer
@@ -296,7 +296,7 @@ class SqliteStore:
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""
-        return await self._write(acting.retain, retention, limit)
+        return await self._write(retaining.retain, retention, limit)
 
 
 def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
