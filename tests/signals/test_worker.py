@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.servers.ports import free_port
 
 import redrive
 from redrive.cli.supervisor import Supervisor
@@ -26,12 +27,6 @@ def look(_: dict) -> None:
 """
 
 
-def a_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(Path(redrive.__file__).parents[1])} | variables
     command = [sys.executable, "-m", "redrive.cli", "--url", "sqlite:///letters.db", *arguments]
@@ -43,7 +38,7 @@ def test_a_worker_serves_metrics_where_it_was_told_to(tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
     run(tmp_path, "enqueue", "look", "{}")
 
-    done = run(tmp_path, "worker", "shop:app", "--until-idle", REDRIVE_METRICS_PORT=str(a_free_port()))
+    done = run(tmp_path, "worker", "shop:app", "--until-idle", REDRIVE_METRICS_PORT=str(free_port()))
 
     assert done.returncode == 0, done.stderr
     assert 'redrive_letters{kind="look",queue="default",status="in_flight"} 1.0' in (tmp_path / "page").read_text()

@@ -6,6 +6,7 @@ import pytest
 
 from redrive.errors import SettingsError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
+from redrive.sources.kafka.client import consumer_settings
 from redrive.sources.kafka.config import read_configs, topic_problem
 
 
@@ -120,6 +121,12 @@ def test_a_setting_that_would_be_ignored_is_refused_with_a_way_out(name, way):
 def test_exactly_once_refuses_to_read_what_was_aborted():
     with pytest.raises(SettingsError, match=r"isolation\.level"):
         KafkaConfig(exactly_once=True, consumer_settings={"isolation.level": "read_uncommitted"})
+
+
+def test_topics_are_looked_for_often_because_a_question_that_a_lost_broker_took_with_it_is_not_repeated():
+    name = "topic.metadata.refresh.interval.ms"
+    assert consumer_settings(KafkaConfig(), "g")[name] <= 30_000
+    assert consumer_settings(KafkaConfig(settings={name: 300_000}), "g")[name] == 300_000
 
 
 async def test_a_setting_that_the_client_does_not_know_is_a_problem_of_the_settings():

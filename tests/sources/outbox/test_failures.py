@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import asyncpg
 import msgspec
@@ -12,6 +11,7 @@ import pydantic
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
+from tests.servers.ports import free_port
 from tests.sources.outbox.users import set_up_django
 
 from redrive import DEFAULT_RETRY_POLICY, FailureCycle, Redrive, RetryPolicy, TerminalHandlerError
@@ -21,14 +21,8 @@ TWICE = "CREATE TEMP TABLE once (id integer PRIMARY KEY); INSERT INTO once VALUE
 SLOW = "SET statement_timeout = 1; SELECT pg_sleep(5)"
 
 
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def nowhere() -> str:
-    return f"postgresql://postgres@127.0.0.1:{closed_port()}/postgres"
+    return f"postgresql://postgres@127.0.0.1:{free_port()}/postgres"
 
 
 async def with_psycopg(url: str, sql: str) -> None:
