@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
 from tests.servers.postgres import shared
 from tests.stores.conftest import pooler_url
 from tests.stores.samples import check_books, draft
@@ -75,6 +77,50 @@ async def test_a_worker_that_listens_past_the_pooler_is_woken_by_a_put_through_i
     assert await woken
     await ears.close()
     await mouth.close()
+
+
+@pytest.mark.parametrize("way", ["session", "connection"])
+async def test_a_commit_through_the_pooler_wakes_a_worker_that_listens_past_it(pooled, direct, way):
+    """A session tells after its commit, by the waker's own connection; a connection tells inside."""
+    ears, app = open_store(direct), Redrive(pooled)
+    await ears.open()
+    await asyncio.wait_for(ears._wire.listening.wait(), 20)
+    woken = asyncio.create_task(ears.wait(20))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(_enqueue, app, way)
+    assert await woken
+    await ears.close()
+    await app.close()
+
+
+def _enqueue(app: Redrive, way: str) -> None:
+    engine = sa.create_engine(
+        pooler_url().replace("postgresql:", "postgresql+psycopg:"),
+        poolclass=sa.NullPool,
+        connect_args={"prepare_threshold": None},
+    )
+    if way == "session":
+        with Session(engine) as session, session.begin():
+            app.outbox(session).enqueue("order.created", {"id": 17})
+    else:
+        with engine.begin() as connection:
+            app.outbox(connection).enqueue("order.created", {"id": 17})
+
+
+@pytest.mark.parametrize("listen", ["no", "127.0.0.1:1"], ids=["listens not", "cannot listen"])
+async def test_a_worker_that_hears_nothing_behind_a_pooler_polls(pooled, listen):
+    app, done = Redrive(f"{pooled}&listen={listen}", poll_seconds=0.05), asyncio.Event()
+
+    @app.handler("order.created")
+    async def on_order(order: dict) -> None:
+        done.set()
+
+    running = asyncio.create_task(app.run(signals=False))
+    await asyncio.to_thread(_enqueue, app, "connection")
+    await asyncio.wait_for(done.wait(), 60)
+    app.stop()
+    await asyncio.wait_for(running, 60)
+    await app.close()
 
 
 async def test_nobody_listens_through_a_pooler(pooled):
