@@ -105,13 +105,13 @@ def _redrive_migrate(pg: Postgres) -> subprocess.Popen[bytes]:
 
 @contextlib.contextmanager
 def _open_transaction(pg: Postgres) -> Iterator[subprocess.Popen[bytes]]:
-    """A user's transaction that has read the outbox, and stays open."""
+    """A user's transaction that has written to the outbox, as far as locks go, and stays open."""
     user = subprocess.Popen(
         [pg.tool("psql"), "-X", "-q", "-A", "-t", "-d", pg.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert user.stdin is not None
     assert user.stdout is not None
-    user.stdin.write(b"BEGIN; SELECT count(*) FROM redrive.outbox;\n")
+    user.stdin.write(b"BEGIN; UPDATE redrive.outbox SET why = why WHERE false; SELECT 1;\n")
     user.stdin.flush()
     user.stdout.readline()
     try:
