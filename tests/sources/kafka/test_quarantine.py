@@ -19,8 +19,10 @@ class Life:
     """One start of a consumer of several partitions, whose notes are *kept* when it dies."""
 
     def __init__(self, kept: dict[int, str], numbers: tuple[int, ...]) -> None:
-        self.kept, self.buried = kept, []
-        self.quarantine = Quarantine(LIMIT, 10, self._commit, lambda event: self.buried.append(event.partition))
+        self.kept, self.buried, self.running = kept, [], []
+        self.quarantine = Quarantine(
+            LIMIT, 10, self._commit, lambda event: self.buried.append(event.partition), self.running.extend
+        )
         self.partitions = [Partition(assignment(number), 0, [], 0.0) for number in numbers]
         for each in self.partitions:
             self.quarantine.assigned(each, read_note(kept.get(each.assignment.partition, ""))[0])
@@ -29,7 +31,17 @@ class Life:
         records = [record(0, of=each.assignment) for each in self.partitions]
         for one in records:
             one.assignment.state.tracker.add(one)
-        return self.quarantine.admit(records)
+        self.running += self.quarantine.admit(records)
+        return self.now()
+
+    def step(self):
+        self.running += self.quarantine.step()
+        return self.now()
+
+    def now(self):
+        """Return what began since the last time."""
+        begun, self.running[:] = list(self.running), []
+        return begun
 
     def _commit(self, partitions):
         for each in partitions:
@@ -45,7 +57,7 @@ def test_a_record_that_never_ran_while_the_consumer_died_alone_is_not_convicted(
         while not life.buried and not any(one.partition == 0 for one in running):
             for one in running:
                 one.assignment.state.complete(one)
-            running = life.quarantine.step()
+            running = life.step()
         if life.buried:
             break
     assert life.buried == [0]
@@ -55,9 +67,9 @@ def test_a_record_that_never_ran_while_the_consumer_died_alone_is_not_convicted(
 def test_only_one_record_of_all_partitions_in_quarantine_runs_at_a_time():
     life = Life({0: "b3.", 1: "b3."}, (0, 1))
     [first] = life.begin()
-    assert life.quarantine.step() == []
+    assert life.step() == []
     first.assignment.state.complete(first)
-    [second] = life.quarantine.step()
+    [second] = life.step()
     assert {first.partition, second.partition} == {0, 1}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import re
@@ -49,6 +50,22 @@ def dies(record):
 def dies_if_poison(record):
     if record.value == b"poison":
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def dies_if_poison_async(record):
+    await asyncio.sleep(0)
+    dies_if_poison(record)
+
+
+CONNECTION = None
+
+
+def wants_to_be_in_a_child(record):
+    assert "pytest" not in sys.modules
+
+
+def needs_a_connection(record):
+    assert CONNECTION is not None
 
 
 def fails_if_poison(record):

@@ -8,14 +8,16 @@ the control thread, where the poller lives. Knows neither offsets nor retries.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, get_args
 
 from confluent_kafka import KafkaException
 
 from redrive.engine.clock import SystemClock
+from redrive.engine.naming import SCRIPT
 from redrive.engine.switching import quick_switching
-from redrive.errors import SettingsError
+from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka.adaptive import adapt
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.engines import engine_for
@@ -23,6 +25,7 @@ from redrive.sources.kafka.health import Counts, Health, Standing
 from redrive.sources.kafka.outputs import ProducingEngine
 from redrive.sources.kafka.parked import ParkingWorkManager
 from redrive.sources.kafka.poller import BrokerPoller
+from redrive.sources.kafka.suspects import SuspectEngine
 from redrive.sources.kafka.work import WorkManager
 
 if TYPE_CHECKING:
@@ -96,6 +99,11 @@ class ParallelConsumer:
 
     async def run(self) -> None:
         """Consume until stopped or cancelled; raise SourceError if that cannot be done."""
+        if SCRIPT in sys.modules:  # a child process imports the script that started us, to find its worker
+            raise SourceError(
+                "a script that is imported by a worker process consumes nothing; start it under "
+                "`if __name__ == '__main__':`"
+            )
         loop = asyncio.get_running_loop()
         clock = SystemClock()
         made = ProducingEngine if self.kafka.exactly_once else engine_for
@@ -103,7 +111,7 @@ class ParallelConsumer:
         bridge = _Bridge(loop)
         poller = self._connect(bridge, clock)
         schedules = ParkingWorkManager if self.kafka.dlq_park_keys else WorkManager
-        bridge.work = schedules(engine, self.ordering, poller.completions.put)
+        bridge.work = schedules(engine, self.ordering, poller.completions.put, suspects=self._suspects(engine, clock))
         bridge.poller = self._poller = poller
         ended = loop.create_future()
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
@@ -118,6 +126,12 @@ class ParallelConsumer:
             trouble = ended.exception()
         if trouble is not None:
             raise trouble
+
+    def _suspects(self, engine: ExecutionEngine, clock: Clock) -> ExecutionEngine | None:
+        """Return what runs records that may kill the consumer, unless its engine itself is safe from them."""
+        if self.execution.mode == "process" or self.kafka.exactly_once or not self.kafka.crash_loop_limit:
+            return None
+        return SuspectEngine(self.worker, self.execution, engine, clock=clock)
 
     def _connect(self, bridge: _Bridge, clock: Clock) -> BrokerPoller:
         try:
@@ -180,6 +194,9 @@ class _Bridge:
 
     def take(self, records: list[Record]) -> None:
         self._call(self.work.take, records)
+
+    def take_alone(self, records: list[Record]) -> None:
+        self._call(self.work.take_alone, records)
 
     def release(self, assignment: Assignment) -> None:
         self._call(self._release, assignment)

@@ -38,13 +38,20 @@ class ParkingWorkManager(WorkManager):
 
     def take(self, records: Iterable[Record]) -> None:
         """Schedule *records*; those of parked keys come back at once."""
+        super().take(self._fit(records))
+
+    def take_alone(self, records: Iterable[Record]) -> None:
+        """Schedule *records* where they do the least harm; those of parked keys come back at once."""
+        super().take_alone(self._fit(records))
+
+    def _fit(self, records: Iterable[Record]) -> list[Record]:
         fit = []
         for record in records:
             if record.key in record.assignment.parked and not _is_sent_back(record):
                 self._keep(_parked(record))
             else:
                 fit.append(record)
-        super().take(fit)
+        return fit
 
     def _completed(self, event: CompletionEvent) -> Record | None:
         record = event.record

@@ -119,8 +119,8 @@ class BrokerPoller:
         now = self._clock.monotonic()
         if self._held and (not self._gate.is_shut or now >= self._probe_at):
             self._try_held(now)
-        if self._quarantine is not None and (turn := self._quarantine.step()):
-            self._work.take(turn)
+        if self._quarantine is not None and (free := self._quarantine.step()):
+            self._work.take(free)
         self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes, shut=self._gate.is_shut)
         self._commits.step(self._consumer, self._partitions.values(), now, idle=not self._buffered)
         if now - self._looked >= _GLANCE:
@@ -419,8 +419,10 @@ class BrokerPoller:
 
     def _make_quarantine(self) -> Quarantine | None:
         limit = 0 if self._kafka.exactly_once else self._kafka.crash_loop_limit
+        if not limit:
+            return None
         commit = lambda partitions: self._commits.now(self._consumer, partitions)  # noqa: E731 - it is made later
-        return Quarantine(limit, self._execution.max_in_flight, commit, self._bury) if limit else None
+        return Quarantine(limit, self._execution.max_in_flight, commit, self._bury, self._work.take_alone)
 
     def _make_parking(self) -> Parking | None:
         if not self._kafka.dlq_park_keys or self._publisher is None or self._dead_letter_topics is None:

@@ -3,9 +3,10 @@ A record that kills the whole consumer, found and put aside.
 
 Owns the bound on crash loops. Every start at a partition is noted beside its offset before its
 first records run. Where several starts came to no clean end and no progress, its records run one
-at a time, also among the partitions to which that happened, each noted as alone before it begins;
-the one that was alone several times when the consumer died is not run again: it is a dead letter
-of the disposition `crash_loop`. Used by the control thread only.
+at a time, also among the partitions to which that happened, each noted as alone before it begins.
+Where they run is for others to know; if the consumer dies of one all the same, the one that was
+alone several times then is not run again: it is a dead letter of the disposition `crash_loop`.
+Used by the control thread only.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Quarantine:
     Admits records, those of a partition in quarantine one at a time.
 
     *limit* starts without progress begin it, for *window* records. *commit* makes a partition's
-    note durable; *bury* takes the dead letter of a record that is convicted.
+    note durable; *bury* takes the dead letter of a record that is convicted; *run* takes the record
+    whose turn it is.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class Quarantine:
         window: int,
         commit: Callable[[Collection[Partition]], None],
         bury: Callable[[CompletionEvent], None],
+        run: Callable[[list[Record]], None],
     ) -> None:
-        self._limit, self._window, self._commit, self._bury = limit, window, commit, bury
+        self._limit, self._window, self._commit, self._bury, self._run = limit, window, commit, bury, run
         self._unnoted: set[Partition] = set()
         self._suspects: dict[Partition, _Suspects] = {}
 
@@ -75,7 +78,7 @@ class Quarantine:
         partition.convicts = note.alone and note.starts >= self._limit + _ALONE_TIMES
 
     def admit(self, records: list[Record]) -> list[Record]:
-        """Note the start of their partitions, durably; return those of *records* that may run now."""
+        """Note the start of their partitions, durably; return those that are free to run."""
         if self._unnoted and records:
             self._note({record.assignment.state for record in records} & self._unnoted)
         if not self._suspects:
@@ -90,18 +93,18 @@ class Quarantine:
         return [*free, *self.step()]
 
     def step(self) -> list[Record]:
-        """Return the record whose turn it is to run alone, and those of partitions that are free again."""
-        turn = []
+        """Run the record whose turn it is alone, if it is anybody's; return those of partitions that are free again."""
+        free: list[Record] = []
         for partition, suspects in list(self._suspects.items()):
             if suspects.left <= 0 and not suspects.busy:
-                turn += self._end(partition, suspects)
-        if turn or any(suspects.busy for suspects in self._suspects.values()):
-            return turn
+                free += self._end(partition, suspects)
+        if free or any(suspects.busy for suspects in self._suspects.values()):
+            return free
         first = next((each for each, suspects in self._suspects.items() if suspects.waiting), None)
-        if first is None:
-            return turn
-        self._suspects[first] = self._suspects.pop(first)  # the others come first next time
-        return self._next(first, self._suspects[first])
+        if first is not None:
+            self._suspects[first] = self._suspects.pop(first)  # the others come first next time
+            self._next(first, self._suspects[first])
+        return free
 
     def drop(self, leaving: Collection[Assignment]) -> None:
         """Forget what waits of partitions that go."""
@@ -117,21 +120,21 @@ class Quarantine:
         if fresh:
             self._commit(fresh)
 
-    def _next(self, partition: Partition, suspects: _Suspects) -> list[Record]:
+    def _next(self, partition: Partition, suspects: _Suspects) -> None:
         is_first, record = suspects.running is None, suspects.waiting.popleft()
         suspects.running = record
         suspects.left -= 1
         if partition.convicts:
             partition.convicts = False
             self._bury(_convicted(record, partition.boots))
-            return []
+            return
         if is_first:
             partition.boots = (partition.boots if partition.alone else self._limit) + 1
             partition.alone = True
         if is_first or partition.tracker.watermark != partition.boot_at:
             partition.dirty = True
             self._commit({partition})
-        return [record]
+        self._run([record])
 
     def _end(self, partition: Partition, suspects: _Suspects) -> list[Record]:
         """Let a partition run freely again: whatever killed the consumer was not among so many records."""

@@ -31,6 +31,9 @@ class Work(Protocol):
     def take(self, records: list[Record]) -> None:
         """Schedule *records*."""
 
+    def take_alone(self, records: list[Record]) -> None:
+        """Schedule *records*, which may kill whoever runs them."""
+
     @property
     def retries(self) -> int:
         """How many tries failed and will be, or were, repeated."""
@@ -47,25 +50,36 @@ class WorkManager:
     Schedules records on *engine* in the order asked for.
 
     *deliver* gets every completion, in lists; each record that was taken comes back in exactly
-    one of them, unless its partition was released before its turn came.
+    one of them, unless its partition was released before its turn came. *suspects*, if given,
+    runs those that may kill whoever runs them.
     """
 
     def __init__(
-        self, engine: ExecutionEngine, ordering: Ordering, deliver: Callable[[list[CompletionEvent]], None]
+        self,
+        engine: ExecutionEngine,
+        ordering: Ordering,
+        deliver: Callable[[list[CompletionEvent]], None],
+        *,
+        suspects: ExecutionEngine | None = None,
     ) -> None:
-        self.engine = engine
+        self.engine, self._suspects = engine, suspects or engine
         self.lanes = Lanes(ordering)
         self._deliver = deliver
         self._events: list[CompletionEvent] = []
-        engine.completed = self._completed
+        engine.completed = self._suspects.completed = self._completed
 
     def take(self, records: Iterable[Record]) -> None:
         """Schedule *records*, which are in the order of their partitions."""
         self.engine.submit(self.lanes.enter(records))
 
+    def take_alone(self, records: Iterable[Record]) -> None:
+        """Schedule *records*, which may kill whoever runs them, where they do the least harm."""
+        self._suspects.submit(self.lanes.enter(records))
+
     def release(self, assignment: Assignment) -> int:
         """Start nothing more of *assignment*; return how many of its records will have no completion."""
         dropped = self.lanes.close(assignment) + self.engine.release(assignment)
+        dropped += self._suspects.release(assignment) if self._suspects is not self.engine else 0
         self._flush()
         return dropped
 
@@ -76,6 +90,7 @@ class WorkManager:
             return
         _log.error("%r is given up while it is worked on: %s", record, event.error)
         self.engine.forget(record)
+        self._suspects.forget(record)
         follower = self._completed(event)
         if follower is not None:
             self.engine.submit([follower])
@@ -83,6 +98,7 @@ class WorkManager:
     async def close(self, grace: float) -> None:
         """Stop, at the latest after *grace* seconds; what has not run is delivered as released."""
         await self.engine.close(grace)
+        await self._suspects.close(grace)
         self._flush()
 
     def _completed(self, event: CompletionEvent) -> Record | None:
