@@ -46,13 +46,11 @@ class Outcome(msgspec.Struct, kw_only=True):
 class Group:
     """Members of one group on a topic of their own; use it as a context manager."""
 
-    def __init__(
-        self, bootstrap: str, folder: Path, name: str, protocol: str = "classic", *, session_ms: int = 1000
-    ) -> None:
+    def __init__(self, bootstrap: str, folder: Path, name: str, protocol: str = "classic") -> None:
         self.stage = Stage(bootstrap, name)
         self.book = folder / "book"
         self.book.touch()
-        self._protocol, self._session_ms = protocol, session_ms
+        self._protocol = protocol
         self._members: list[subprocess.Popen[bytes]] = []
         self.stage.create(partitions=PARTITIONS)
 
@@ -68,11 +66,20 @@ class Group:
     def start(self, failpoints: str = "") -> None:
         """Let one more member join."""
         stage = self.stage
-        words = [stage.bootstrap, stage.topic, stage.group, str(self.book), self._protocol, str(self._session_ms)]
+        words = [stage.bootstrap, stage.topic, stage.group, str(self.book), self._protocol]
         env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "REDRIVE_FAILPOINTS": failpoints}
         self._members.append(
             subprocess.Popen([sys.executable, "-m", "tests.torture.kafka_member", *words], env=env, cwd=ROOT)
         )
+
+    def await_first(self) -> None:
+        """Wait until a member has begun: it makes the dead-letter topic, without which there is nothing to look at."""
+        end = time.monotonic() + PATIENCE
+        while self.stage.dlq not in self.stage.topics():
+            if time.monotonic() > end:
+                message = f"no member has begun within {PATIENCE} s"
+                raise TimeoutError(message)
+            time.sleep(0.1)
 
     def kill(self, which: int) -> None:
         """Kill a member, which a failpoint may have done before."""
@@ -113,6 +120,7 @@ def at_random(bootstrap: str, folder: Path, produced: int, kills: int, seed: int
     with Group(bootstrap, folder, f"kills-{seed}") as group:
         for _ in range(MEMBERS):
             group.start()
+        group.await_first()
         for cycle in range(kills):
             group.produce(produced * cycle // kills, produced * (cycle + 1) // kills)
             time.sleep(rng.uniform(0.3, 1.5))
@@ -146,8 +154,6 @@ def judge(group: Group, outcome: Outcome) -> None:
 def _look(group: Group, outcome: Outcome) -> None:
     """Compare what is committed with what was resolved by then: read later, it can only be more."""
     committed = group.committed()
-    if group.stage.dlq not in group.stage.topics():
-        return
     handled = {(int(line.split()[0]), int(line.split()[1])) for line in group.book.read_bytes().splitlines()}
     headers = [dict(letter.headers()) for letter in group.stage.dead_letters()]
     resolved = handled | {(int(each["partition"]), int(each["offset"])) for each in headers}

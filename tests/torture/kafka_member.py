@@ -3,7 +3,7 @@ One member of a consumer group in a process of its own, until it is killed.
 
 Its worker writes down every record that it has handled (`partition offset key number`), in one
 write; every tenth it rejects, every tenth it handles at the second try. Usage:
-`python -m tests.torture.kafka_member BOOTSTRAP TOPIC GROUP FILE PROTOCOL SESSION_MS`.
+`python -m tests.torture.kafka_member BOOTSTRAP TOPIC GROUP FILE PROTOCOL`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
 DEAD, SECOND = 3, 7  # the last digit of what is rejected, and of what fails once
 
 
-async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any, session_ms: str) -> None:
+async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any) -> None:
     """Consume until killed, or asked to leave."""
     book = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -33,12 +33,12 @@ async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any,
         await asyncio.sleep(0.002)
         os.write(book, b"%d %d %s %d\n" % (record.partition, record.offset, record.key or b"", number))
 
-    quick = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": 200} if protocol == "classic" else {}
+    quick = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200} if protocol == "classic" else {}
     consumer = ParallelConsumer(
         [topic],
         worker,
         group=group,
-        execution=ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0, max_revoke_grace_ms=20_000),
+        execution=ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0, max_revoke_grace_ms=1000),
         kafka=KafkaConfig(
             bootstrap_servers=bootstrap,
             group_protocol=protocol,
@@ -54,4 +54,4 @@ async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any,
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:7]))
+    asyncio.run(main(*sys.argv[1:6]))
