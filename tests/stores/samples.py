@@ -23,9 +23,14 @@ DELIVERED = Move(Status.DELIVERED, "succeeded")
 OPERATOR = {"by": "ada", "reason": "fixed"}
 
 
+_named: dict[str, str] = {}  # by id
+
+
 def letter_id(name: str) -> str:
     """Return the same id for the same *name*."""
-    return str(uuid5(NAMESPACE_OID, name))
+    found = str(uuid5(NAMESPACE_OID, name))
+    _named[found] = name
+    return found
 
 
 def draft(name: str = "a", **fields) -> Draft:
@@ -62,8 +67,9 @@ def give_up(what: Failure | None = None) -> Move:
 
 
 def names(letters: Sequence[Letter | Claim]) -> list[str]:
-    """Return the names that the letters were drafted under: their payloads."""
-    return [(found.letter if isinstance(found, Claim) else found).payload.decode(errors="replace") for found in letters]
+    """Return the names that the letters were drafted under: their payloads, if they come with them."""
+    plain = [found.letter if isinstance(found, Claim) else found for found in letters]
+    return [letter.payload.decode(errors="replace") or _named.get(letter.id, "") for letter in plain]
 
 
 async def put(store: Store, *drafts: Draft | str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.stores.samples import (
     DELIVERED,
@@ -11,6 +12,7 @@ from tests.stores.samples import (
     find_all,
     get,
     letter_id,
+    lost,
     names,
     put,
     settle_all,
@@ -158,3 +160,27 @@ async def test_the_oldest_failed_letter_is_the_one_that_has_waited_longest(store
     assert await store.oldest_failed() == await get(store, "a")
     await act(store, "replay", "a")
     assert await store.oldest_failed() == await get(store, "b")
+
+
+LARGE = b'{"id": 42, "pad": "' + b"x" * 10_000 + b'"}'  # large enough for a place of its own
+
+
+@pytest.mark.parametrize("payload", [b'{"id": 42}', LARGE], ids=["small", "large"])
+async def test_a_listing_can_leave_out_the_payloads(store, payload):
+    await put(store, draft("a", payload=payload), draft("b", payload=b"{}"))
+    whole = await store.find(parse("payload.id:42"))
+    lean = await store.find(parse("payload.id:42"), payloads=False)  # it may still be searched
+    assert [letter.payload for letter in whole.letters] == [payload]
+    assert lean.letters == [msgspec.structs.replace(letter, payload=b"") for letter in whole.letters]
+    everything = await store.find(parse(""), payloads=False)
+    assert [(letter.id, letter.payload) for letter in everything.letters] == [(letter_id(n), b"") for n in "ba"]
+
+
+async def test_a_claim_whose_lease_ended_is_told_without_its_payload(store, clock):
+    await put(store, draft("a", payload=LARGE))
+    await claim(store, lease=10.0)
+    clock.advance(11)
+    [lost_claim] = await store.expired(10)
+    assert (lost_claim.letter.id, lost_claim.letter.payload) == (letter_id("a"), b"")
+    assert await store.settle([(lost_claim, lost())]) == (True,)
+    assert (await get(store, "a")).payload == LARGE

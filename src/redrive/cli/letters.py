@@ -30,7 +30,8 @@ def ls(
     """List letters that match, newest first."""
     from redrive.desk import inspect, views
 
-    listing = views.listing(with_store(ctx, lambda store: inspect.ls(store, query, cursor=cursor, limit=limit)))
+    page = with_store(ctx, lambda store: inspect.ls(store, query, cursor=cursor, limit=limit, payloads=False))
+    listing = views.listing(page)
     if as_json:
         return emit(listing)
     show_table("", _COLUMNS, [_row(one) for one in listing.letters])

@@ -67,6 +67,11 @@ class Query(msgspec.Struct, frozen=True):
         """Whether it says nothing, and so fits every letter."""
         return not self.terms
 
+    @property
+    def reads_payload(self) -> bool:
+        """Whether it cannot be answered without the letters' payloads."""
+        return any(term.field == "payload" for term in self.terms)
+
     def matches(self, letter: Letter, now_us: int) -> bool:
         """Say whether *letter* fits at the instant *now_us*: the meaning that every store keeps to."""
         document = Document(letter.payload)

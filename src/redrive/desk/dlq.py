@@ -67,7 +67,7 @@ async def list_dlq_events(
 ) -> DlqEvents:
     """Return a page of dead letters, newest first: those that match, or all of them."""
     wanted = Query((*parse("status:failed").terms, *parse(query_text).terms))
-    page = await store.find(wanted, cursor=cursor, limit=limit)
+    page = await store.find(wanted, cursor=cursor, limit=limit, payloads=False)
     return DlqEvents(events=[_event(letter) for letter in page.letters], cursor=page.cursor)
 
 

@@ -55,9 +55,9 @@ class Desk:
         """Return the letter; raise LetterNotFound."""
         return await inspect.show(self.store, letter_id)
 
-    async def ls(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> Page:
-        """Return a page of letters that match, newest first."""
-        return await inspect.ls(self.store, query, cursor=cursor, limit=limit)
+    async def ls(self, query: str = "", *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
+        """Return a page of letters that match, newest first; without *payloads* theirs are empty."""
+        return await inspect.ls(self.store, query, cursor=cursor, limit=limit, payloads=payloads)
 
     async def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
         """Return the failed letters that match in groups, biggest first, each with a verdict."""

@@ -24,9 +24,15 @@ async def show(store: Store, letter_id: str) -> Letter:
     return letter
 
 
-async def ls(store: Store, query_text: str = "", *, cursor: str | None = None, limit: int = 50) -> Page:
-    """Return a page of letters that match, newest first; an empty query lists all of them."""
-    return await store.find(parse(query_text), cursor=cursor, limit=limit)
+async def ls(
+    store: Store, query_text: str = "", *, cursor: str | None = None, limit: int = 50, payloads: bool = True
+) -> Page:
+    """
+    Return a page of letters that match, newest first; an empty query lists all of them.
+
+    Without *payloads* theirs are empty, and nobody waits for large ones.
+    """
+    return await store.find(parse(query_text), cursor=cursor, limit=limit, payloads=payloads)
 
 
 async def count(store: Store, query_text: str = "", *, at_most: int = 10_000) -> int:

@@ -46,7 +46,7 @@ async def preview(store: Store, verb: str, query_text: str, *, at_most: int = 10
     """Count and sample what *verb* would act on; raise QueryError for an empty query."""
     narrowed = _eligible(verb, query_text)
     count = await store.count(narrowed, at_most=at_most)
-    page = await store.find(narrowed, limit=_LOOK)
+    page = await store.find(narrowed, limit=_LOOK, payloads=False)
     kinds = Counter(letter.kind for letter in page.letters)
     return Preview(
         verb=verb,

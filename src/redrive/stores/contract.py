@@ -227,7 +227,11 @@ class Store(Protocol):
         """Record the worker's sign of life, renew *claims*, and return those no longer held."""
 
     async def expired(self, limit: int) -> list[Claim]:
-        """Return claims whose lease ended, oldest first; settling them is fenced like any other."""
+        """
+        Return claims whose lease ended, oldest first; settling them is fenced like any other.
+
+        The payloads of their letters are empty: what becomes of a lost letter does not depend on it.
+        """
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """
@@ -273,8 +277,12 @@ class Store(Protocol):
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
 
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
-        """Return a page of matching letters, newest first."""
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
+        """
+        Return a page of matching letters, newest first.
+
+        Without *payloads* theirs are empty: a list of large letters is then as quick as one of small ones.
+        """
 
     async def count(self, query: Query, *, at_most: int = 10_000) -> int:
         """Count matching letters, but not beyond *at_most*."""

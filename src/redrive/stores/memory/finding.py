@@ -34,11 +34,14 @@ def seen(ledger: Ledger, row: Row) -> Letter:
     return shown(replace(row.letter, waits_for=waits) if waits else row.letter)
 
 
-def find(ledger: Ledger, query: Query, cursor: str | None, limit: int) -> Page:
+def find(ledger: Ledger, query: Query, cursor: str | None, limit: int, *, payloads: bool) -> Page:
     """Return a page of matching letters, newest first; the cursor is the last one's place."""
     rows = list(islice(_matching(ledger, query, None if cursor is None else int(cursor)), limit + 1))
     more = len(rows) > limit
-    return Page([seen(ledger, row) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
+    letters = [seen(ledger, row) for row in rows[:limit]]
+    if not payloads:
+        letters = [replace(letter, payload=b"") for letter in letters]
+    return Page(letters, str(rows[limit - 1].seq) if more else None)
 
 
 def count(ledger: Ledger, query: Query, at_most: int) -> int:

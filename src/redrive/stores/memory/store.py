@@ -197,10 +197,10 @@ class MemoryStore:
             row = ledger.shelf.row(letter_id)
             return None if row is None else finding.seen(ledger, row)
 
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page of matching letters, newest first."""
         with self._turn() as ledger:
-            return finding.find(ledger, query, cursor, limit)
+            return finding.find(ledger, query, cursor, limit, payloads=payloads)
 
     async def count(self, query: Query, *, at_most: int = 10_000) -> int:
         """Count matching letters, but not beyond *at_most*."""

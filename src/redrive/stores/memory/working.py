@@ -107,7 +107,8 @@ def expired(ledger: Ledger, limit: int) -> list[Claim]:
     """Return claims whose lease ended, the longest ended first."""
     now = ledger.now_ms
     over = sorted((row.lease_ms, seq) for seq, row in ledger.shelf.in_flight.items() if row.lease_ms < now)
-    return [claim_of(ledger, ledger.shelf.rows[seq]) for _, seq in over[:limit]]
+    claims = [claim_of(ledger, ledger.shelf.rows[seq]) for _, seq in over[:limit]]
+    return [replace(claim, letter=replace(claim.letter, payload=b"")) for claim in claims]
 
 
 def claim_of(ledger: Ledger, row: Row) -> Claim:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.core.query import Query, Term
 from redrive.errors import LetterNotFound
@@ -47,10 +48,10 @@ async def letters(turn: Turn, seqs: list[int]) -> dict[int, Letter]:
     return {row[0]: rows.letter_of(row) for row in await turn.rows("letters", seqs)}
 
 
-async def find(turn: Turn, query: Query, cursor: str | None, limit: int) -> Page:
+async def find(turn: Turn, query: Query, cursor: str | None, limit: int, payloads: bool) -> Page:  # noqa: FBT001 - see store
     """Return a page, newest first."""
     found: list[tuple[int, Letter]] = []
-    async for pair in _matching(turn, query, cursor, limit + 1):
+    async for pair in _matching(turn, query, cursor, limit + 1, payloads=payloads):
         found.append(pair)
         if len(found) > limit:
             break
@@ -58,27 +59,30 @@ async def find(turn: Turn, query: Query, cursor: str | None, limit: int) -> Page
     return Page([letter for _, letter in page], str(page[-1][0]) if len(found) > limit and page else None)
 
 
-async def _matching(turn: Turn, query: Query, cursor: str | None, at_most: int) -> AsyncIterator[tuple[int, Letter]]:
+async def _matching(
+    turn: Turn, query: Query, cursor: str | None, at_most: int, *, payloads: bool = False
+) -> AsyncIterator[tuple[int, Letter]]:
     now_us = await turn.now_us() if needs_now(query) else 0
     compiled = compile_query(query, turn.sql["schema"], now_us)
     where = await _where(turn, compiled)
     before = None if cursor is None else int(cursor)
     size = at_most if compiled.rest.is_empty else _PAGE
+    columns = turn.sql["letter" if payloads or compiled.rest.reads_payload else "lean"]
     while True:
-        found = await _page(turn, where, compiled, before, size)
+        found = await _page(turn, columns, where, compiled, before, size)
         for row in found:
             letter = rows.letter_of(row)
             if compiled.rest.matches(letter, now_us):
-                yield row[0], letter
+                yield row[0], letter if payloads or not letter.payload else replace(letter, payload=b"")
         if len(found) < size:
             return
         before, size = found[-1][0], min(size * 2, max(size, _LARGEST_PAGE))
 
 
-async def _page(turn: Turn, where: str, compiled: Compiled, before: int | None, size: int) -> list[Any]:
+async def _page(turn: Turn, columns: str, where: str, compiled: Compiled, before: int | None, size: int) -> list[Any]:
     n = len(compiled.bindings)
     sql = (
-        f"SELECT {turn.sql['letter']} FROM {turn.sql['schema']}.outbox "  # noqa: S608 - parameters only
+        f"SELECT {columns} FROM {turn.sql['schema']}.outbox "  # noqa: S608 - parameters only
         f"WHERE {where} AND (${n + 1}::bigint IS NULL OR seq < ${n + 1}) ORDER BY seq DESC LIMIT ${n + 2}"
     )
     if before is not None:

@@ -31,7 +31,7 @@ renewed AS (
 SELECT seq, token FROM renewed WHERE $6::boolean
 
 -- name: expired
-SELECT {letter} FROM {schema}.outbox
+SELECT {lean} FROM {schema}.outbox
  WHERE status = 'in_flight' AND lease_until < coalesce({schema}.outbox_at($1), clock_timestamp())
  ORDER BY lease_until LIMIT $2
 

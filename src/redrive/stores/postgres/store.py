@@ -384,9 +384,9 @@ class PostgresStore:
         """Return the letter, or None."""
         return await self._calls.read(finding.get, letter_id)
 
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page, newest first."""
-        return await self._calls.read(finding.find, query, cursor, limit)
+        return await self._calls.read(finding.find, query, cursor, limit, payloads)
 
     async def count(self, query: Query, *, at_most: int = 10_000) -> int:
         """Count matching letters, but not beyond *at_most*."""
@@ -447,11 +447,13 @@ class PostgresStore:
 
 
 def _statements(schema_name: str) -> dict[str, str]:
-    """Return every named statement, and the two pieces that others are built of."""
+    """Return every named statement, and the pieces that others are built of."""
     quoted = schema.quoted(schema_name)
     letter = rows.LETTER.replace("{schema}", quoted).strip()
-    made = {key: text.replace("{letter}", letter) for key, text in schema.statements(schema_name).items()}
-    return {**made, "letter": letter, "schema": quoted}
+    lean = rows.without_payload(letter)
+    texts = schema.statements(schema_name).items()
+    made = {key: text.replace("{letter}", letter).replace("{lean}", lean) for key, text in texts}
+    return {**made, "letter": letter, "lean": lean, "schema": quoted}
 
 
 async def _nothing(_connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this

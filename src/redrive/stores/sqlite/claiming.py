@@ -162,7 +162,7 @@ def held_of(turn: Turn, token: int, claims: Sequence[Claim]) -> set[int]:
 
 def expired(connection: apsw.Connection, lease_now: int, now_us: int, limit: int) -> list[Claim]:
     """Return claims whose lease ended, oldest first."""
-    sql = f"SELECT {rows.ALL} FROM letters WHERE status = 'in_flight' AND lease < ? ORDER BY lease LIMIT ?"  # noqa: S608
+    sql = f"SELECT {rows.LISTED} FROM letters WHERE status = 'in_flight' AND lease < ? ORDER BY lease LIMIT ?"  # noqa: S608
     found: list[Row] = connection.execute(sql, (lease_now, limit)).fetchall()
     letters = [(row[0], rows.letter_of(connection, row)) for row in found]
     return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]

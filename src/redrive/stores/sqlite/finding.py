@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.core.query import Query, Term
 from redrive.stores.contract import Group, Page, Tally
@@ -37,22 +38,30 @@ def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
     return None if row is None else rows.letter_of(connection, row)
 
 
-def find(connection: apsw.Connection, query: Query, cursor: str | None, limit: int, now_us: int) -> Page:
+def find(
+    connection: apsw.Connection,
+    query: Query,
+    cursor: str | None,
+    limit: int,
+    now_us: int,
+    payloads: bool,  # noqa: FBT001 - see the store
+) -> Page:
     """Return a page, newest first."""
-    found = list(islice(_matching(connection, query, cursor, now_us), limit + 1))
+    found = list(islice(_matching(connection, query, cursor, now_us, payloads=payloads), limit + 1))
     page = found[:limit]
     return Page([letter for _, letter in page], str(page[-1][0]) if len(found) > limit and page else None)
 
 
 def _matching(
-    connection: apsw.Connection, query: Query, cursor: str | None, now_us: int
+    connection: apsw.Connection, query: Query, cursor: str | None, now_us: int, *, payloads: bool = False
 ) -> Iterator[tuple[int, Letter]]:
     compiled = compile_query(query, now_us, connection)
-    walk = Walk(rows.ALL, None if cursor is None else int(cursor), newest_first=True)
+    read = rows.ALL if payloads or compiled.rest.reads_payload else rows.LISTED
+    walk = Walk(read, None if cursor is None else int(cursor), newest_first=True)
     for row in scan(connection, compiled, walk):
         letter = rows.letter_of(connection, row)
         if compiled.rest.matches(letter, now_us):
-            yield row[0], letter
+            yield row[0], letter if payloads or not letter.payload else replace(letter, payload=b"")
 
 
 def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) -> int:

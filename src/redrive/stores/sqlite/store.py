@@ -243,9 +243,9 @@ class SqliteStore:
         """Return the letter, or None."""
         return await self._read(finding.get, letter_id)
 
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50) -> Page:
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page, newest first."""
-        return await self._read(finding.find, query, cursor, limit, self._clock.wall_us())
+        return await self._read(finding.find, query, cursor, limit, self._clock.wall_us(), payloads)
 
     async def count(self, query: Query, *, at_most: int = 10_000) -> int:
         """Count matching letters, but not beyond *at_most*."""
