@@ -9,7 +9,9 @@ import pytest
 from tests.engine.starting import PATIENCE, soon
 
 from redrive import Redrive, RetryPolicy, Status
+from redrive.core.decide import DELIVERED
 from redrive.core.facts import Rescued
+from redrive.engine.worker import Worker
 from redrive.errors import SettingsError, WorkerExhausted
 from redrive.stores.contract import Want
 from redrive.stores.memory import MemoryStore
@@ -163,3 +165,24 @@ async def test_two_workers_share_the_letters_and_none_runs_twice(tmp_path):
         await soon(asyncio.gather(one.run(until_idle=True, signals=False), two.run(until_idle=True, signals=False)))
         assert (await one.desk.stats()).books["delivered"] == 300
     assert sorted(ran) == list(range(300))
+
+
+async def test_until_idle_ends_soon_after_another_worker_has_settled_the_last_letter(monkeypatch):
+    app = Redrive("memory://", poll_seconds=60)
+    rests, wait = [], Worker._wait
+
+    @app.handler("order.created")
+    async def ship(order: dict): ...
+
+    await app.enqueue("order.created", {})
+    [claim] = await app.store.claim([Want("default", ("order.created",), 1)], lease=60, worker="another")
+
+    async def settled_meanwhile(worker, seconds):
+        rests.append(seconds)
+        if len(rests) == 2:
+            assert await app.store.settle([(claim, DELIVERED)]) == (True,)
+        await wait(worker, seconds)
+
+    monkeypatch.setattr(Worker, "_wait", settled_meanwhile)
+    assert await soon(app.run(until_idle=True, signals=False))
+    assert max(rests) < 0.1, "nobody rings when another worker's letter ends, so it has to be looked for"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _GLANCE = 1.0  # seconds between two looks at breakers
 _AWAY = 0.5  # seconds until a store that is away at the start is asked again
+_OTHERS = 0.05  # seconds between two looks whether what other workers hold has ended: nobody rings for that
 _FULL_SWEEP = 200
 _EXHAUSTED = (
     "the worker has ended: too many of its threads hang in handlers that ran out of time; "
@@ -144,7 +145,8 @@ class Worker:
             elif rest:
                 if until_idle and await self._is_idle():
                     return
-                await self._wait(await self._rest(rest))
+                others = until_idle and self._processor.idle
+                await self._wait(await self._rest(_OTHERS if others else rest))
 
     async def _rest(self, least: float) -> float:
         """Return how long nothing is known to be due that there is room for."""
