@@ -152,3 +152,13 @@ async def test_cancelling_the_attempt_passes_through():
 
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_an_error_that_cannot_be_described_is_an_outcome_all_the_same(monkeypatch):
+    def broken(*_):
+        raise KeyError("a fault of our own")
+
+    monkeypatch.setattr("redrive.engine.attempt.classify", broken)
+    for failure in await both_ways(ValueError("theirs")):
+        assert (failure.error_type, failure.terminal) == ("ValueError", False)
+        assert "KeyError" in failure.message

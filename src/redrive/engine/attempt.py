@@ -72,16 +72,17 @@ def timed_out(handler: Handler) -> Failed:
 
 
 def failure_of(error: BaseException, handler: Handler) -> Failure:
-    """Return *error* as data: described, judged by the handler's policy and rules, fingerprinted."""
+    """Return *error* as data: described, judged by the handler's policy and rules, fingerprinted; never raises."""
     try:
         return classify(error, handler.policy, handler.rules)
     except (MemoryError, RecursionError):  # no room left to look at it, but the letter still needs an outcome
-        return Failure(
-            error_type=type(error).__name__,
-            message="there was no memory left to describe it",
-            category=Category.RESOURCE,
-            rule="the default",
-        )
+        return _undescribed(error, "there was no memory left to describe it")
+    except Exception as trouble:  # noqa: BLE001 - a fault of ours must not leave the letter without an outcome
+        return _undescribed(error, f"it could not be described: {type(trouble).__name__}")
+
+
+def _undescribed(error: BaseException, why: str) -> Failure:
+    return Failure(error_type=type(error).__name__, message=why, category=Category.RESOURCE, rule="the default")
 
 
 def _is_cancelled() -> bool:

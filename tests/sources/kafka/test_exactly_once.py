@@ -73,17 +73,27 @@ async def test_what_a_failed_try_returned_late_is_not_sent(stage):
     assert values(stage, out(stage)) in ({1: 1}, {666: 1})  # one try succeeded, and only its output is there
 
 
-async def test_a_worker_that_returns_what_cannot_be_sent_fails(stage):
+UNSENDABLE = {
+    "text": (["text"], b"TypeError"),
+    "value": (Output(topic="fine", value=1), b"ValidationError"),
+    "headers": (Output(topic="fine", value=b"", headers=(("h", 1),)), b"ValidationError"),
+    "topic": (Output(topic="not a topic", value=b""), b"ValueError"),
+}
+
+
+@pytest.mark.parametrize("name", UNSENDABLE)
+async def test_a_worker_that_returns_what_cannot_be_sent_fails(stage, name):
     stage.create()
     stage.produce([{"value": b"1"}])
+    returned, error = UNSENDABLE[name]
 
     async def worker(record):
-        return ["text"]
+        return returned
 
-    async with running(stage.consumer(worker, exactly_once=True)):
-        await until(lambda: stage.committed() == 1)
+    async with running(stage.consumer(worker, exactly_once=True)) as task:
+        await until(lambda: task.done() or stage.committed() == 1)
     [letter] = stage.dead_letters()
-    assert b"TypeError" in dict(letter.headers())["x-error-reason"]
+    assert error in dict(letter.headers())["x-error-reason"]
 
 
 async def test_a_topic_that_takes_nothing_halts_and_goes_on_after_repair(stage):

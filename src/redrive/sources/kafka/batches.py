@@ -120,6 +120,14 @@ class BatchExecutionEngine(ExecutionEngine):
     def _batch_ended(self, batch: _Batch, outcome: Outcome) -> None:
         self.running -= 1
         self._alone.difference_update(batch.records)
+        try:
+            self._judge(batch, outcome)
+            if not self._pumping:
+                self._pump()
+        except Exception as error:  # noqa: BLE001 - nobody above would say it: a task or a thread called this
+            self.broke(error)
+
+    def _judge(self, batch: _Batch, outcome: Outcome) -> None:
         if outcome is SUCCEEDED:
             self._all_handled(batch.records)
         elif batch.failed is not None:
@@ -129,8 +137,6 @@ class BatchExecutionEngine(ExecutionEngine):
                 self._decide(record, outcome)
         else:
             self._run_singly(batch.records)
-        if not self._pumping:
-            self._pump()
 
     def _all_handled(self, records: Iterable[Record]) -> None:
         for record in records:

@@ -8,6 +8,7 @@ the control thread, where the poller lives. Knows neither offsets nor retries.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,7 +18,7 @@ from confluent_kafka import KafkaException
 from redrive.engine.clock import SystemClock
 from redrive.engine.naming import SCRIPT
 from redrive.engine.switching import quick_switching
-from redrive.errors import SettingsError, SourceError
+from redrive.errors import RedriveError, SettingsError, SourceError
 from redrive.sources.kafka.adaptive import adapt
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.engines import engine_for
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.engines import ExecutionEngine
     from redrive.sources.kafka.events import CompletionEvent
     from redrive.sources.kafka.record import Assignment, Record
+
+
+_log = logging.getLogger("redrive.kafka")
 
 
 class ParallelConsumer:
@@ -67,10 +71,13 @@ class ParallelConsumer:
         self._poller: BrokerPoller | None = None
         self._engine: ExecutionEngine | None = None
         self._stopping = threading.Event()
+        self._trouble: BaseException | None = None  # what ended it
 
     @property
     def health(self) -> Health:
         """How it is: green, degraded or red, and why."""
+        if self._trouble is not None:
+            return Health("red", (f"it has stopped: {_said(self._trouble)}",))
         return self._poller.health if self._poller is not None else Health()
 
     @property
@@ -108,10 +115,12 @@ class ParallelConsumer:
         clock = SystemClock()
         made = ProducingEngine if self.kafka.exactly_once else engine_for
         self._engine = engine = adapt(made(self.worker, self.execution, clock=clock), self.execution, clock)
-        bridge = _Bridge(loop)
+        bridge = _Bridge(loop, self._break)
         poller = self._connect(bridge, clock)
         schedules = ParkingWorkManager if self.kafka.dlq_park_keys else WorkManager
-        bridge.work = schedules(engine, self.ordering, poller.completions.put, suspects=self._suspects(engine, clock))
+        suspects = self._suspects(engine, clock)
+        engine.broke = suspects.broke = self._break
+        bridge.work = schedules(engine, self.ordering, poller.completions.put, suspects=suspects)
         bridge.poller = self._poller = poller
         ended = loop.create_future()
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
@@ -123,14 +132,20 @@ class ParallelConsumer:
             self.stop()
             await _settled(ended)
             await bridge.work.close(0)
-            trouble = ended.exception()
-        if trouble is not None:
-            raise trouble
+        if self._trouble is not None:
+            raise self._trouble
 
-    def _suspects(self, engine: ExecutionEngine, clock: Clock) -> ExecutionEngine | None:
-        """Return what runs records that may kill the consumer, unless its engine itself is safe from them."""
+    def _break(self, error: BaseException) -> None:
+        """Stop because of *error*, which `run` then raises: records may wait for ever for what it has left undone."""
+        if self._trouble is None:
+            self._trouble = error
+            _log.error("the consumer of group %r stops: %s", self.group, _said(error))
+        self.stop()
+
+    def _suspects(self, engine: ExecutionEngine, clock: Clock) -> ExecutionEngine:
+        """Return what runs records that may kill the consumer: its own engine, if that is safe from them."""
         if self.execution.mode == "process" or self.kafka.exactly_once or not self.kafka.crash_loop_limit:
-            return None
+            return engine
         return SuspectEngine(self.worker, self.execution, engine, clock=clock)
 
     def _connect(self, bridge: _Bridge, clock: Clock) -> BrokerPoller:
@@ -146,18 +161,17 @@ class ParallelConsumer:
     # ------------------------------------------------------------------ the control thread
 
     def _control(self, poller: BrokerPoller, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
-        trouble: BaseException | None = None
         try:
             poller.open()
             while not self._stopping.is_set():
                 poller.turn()
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised by `run`
-            trouble = error
+            self._break(error)
         try:
             poller.close()
         except BaseException as error:  # noqa: BLE001
-            trouble = trouble or error
-        loop.call_soon_threadsafe(_end, ended, trouble)
+            self._break(error)
+        loop.call_soon_threadsafe(ended.set_result, None)
 
     # ------------------------------------------------------------------ what makes sense
 
@@ -183,8 +197,8 @@ class ParallelConsumer:
 class _Bridge:
     """Carries what the poller asks for to the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._call = loop.call_soon_threadsafe
+    def __init__(self, loop: asyncio.AbstractEventLoop, broke: Callable[[BaseException], None]) -> None:
+        self._post, self._broke = loop.call_soon_threadsafe, broke
         self.work: WorkManager
         self.poller: BrokerPoller
 
@@ -204,15 +218,22 @@ class _Bridge:
     def give_up(self, event: CompletionEvent) -> None:
         self._call(self.work.give_up, event)
 
+    def _call(self, act: Callable[[Any], None], what: object) -> None:
+        self._post(self._do, act, what)
+
+    def _do(self, act: Callable[[Any], None], what: object) -> None:
+        try:
+            act(what)
+        except Exception as error:  # noqa: BLE001 - nobody above would say it: the event loop called this
+            self._broke(error)
+
     def _release(self, assignment: Assignment) -> None:
         self.poller.completions.put((assignment, self.work.release(assignment)))
 
 
-def _end(ended: asyncio.Future[None], trouble: BaseException | None) -> None:
-    if trouble is None:
-        ended.set_result(None)
-    else:
-        ended.set_exception(trouble)
+def _said(error: BaseException) -> str:
+    """Return *error* in words; of one that is not ours its kind alone, because its text may quote a record."""
+    return str(error) if isinstance(error, RedriveError) else type(error).__name__
 
 
 async def _settled(ended: asyncio.Future[None]) -> None:

@@ -52,13 +52,15 @@ class ExecutionEngine:
 
     SUCCESS carries the try that succeeded; FAILURE the last try and its error; RELEASED is a
     work item that was given up unhandled because its partition or the engine goes. Whoever
-    sets `completed` hears of each, and may return a record to run next.
+    sets `completed` hears of each, and may return a record to run next; whoever sets `broke` hears
+    of errors that are no worker's, after which some work item may never complete.
     """
 
     def __init__(
         self, engine: Engine, handler: Handler, carry: Callable[[Record], Letter] | None, slots: int, *, clock: Clock
     ) -> None:
         self.completed: Completed = _nobody_listens
+        self.broke: Callable[[Exception], None] = _raise
         self.running = 0
         self.retries = 0  # tries that failed and will be repeated
         self.slots = slots  # how many may run at once; whoever adapts it sets it
@@ -137,14 +139,17 @@ class ExecutionEngine:
 
     def _ended(self, record: Record, outcome: Outcome) -> None:
         self.running -= 1
-        if outcome is SUCCEEDED:
-            follower = self.completed(CompletionEvent(record, _SUCCESS, record.attempts))
-            if follower is not None:
-                self._ready.append(follower)
-        else:
-            self._decide(record, outcome)
-        if self._ready and not self._pumping:
-            self._pump()
+        try:
+            if outcome is SUCCEEDED:
+                follower = self.completed(CompletionEvent(record, _SUCCESS, record.attempts))
+                if follower is not None:
+                    self._ready.append(follower)
+            else:
+                self._decide(record, outcome)
+            if self._ready and not self._pumping:
+                self._pump()
+        except Exception as error:  # noqa: BLE001 - nobody above would say it: a task or a thread called this
+            self.broke(error)
 
     def _decide(self, record: Record, outcome: Outcome) -> None:
         if record.ended:  # it was given up while this try was under way
@@ -202,9 +207,12 @@ class ExecutionEngine:
     def _wake(self) -> None:
         self._timer = None
         now = self._clock.monotonic()
-        self._ready.extendleft(reversed(self._waiting.pop_due(now)))  # they hold back their keys: first
-        self._pump()
-        self._arm(now)
+        try:
+            self._ready.extendleft(reversed(self._waiting.pop_due(now)))  # they hold back their keys: first
+            self._pump()
+            self._arm(now)
+        except Exception as error:  # noqa: BLE001 - nobody above would say it: the event loop called this
+            self.broke(error)
 
 
 class AsyncExecutionEngine(ExecutionEngine):
@@ -274,3 +282,7 @@ def is_async(worker: Callable[[Any], Any]) -> bool:
 
 def _nobody_listens(_event: CompletionEvent) -> None:
     pass
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -16,6 +16,7 @@ from redrive.core.decide import SUCCEEDED
 from redrive.engine.clock import SystemClock
 from redrive.engine.tasks import TaskEngine
 from redrive.engine.threads import ThreadEngine
+from redrive.sources.kafka.config import topic_problem
 from redrive.sources.kafka.engines import ExecutionEngine, is_async, plain_handler
 
 if TYPE_CHECKING:
@@ -98,4 +99,7 @@ def _checked(returned: Any) -> tuple[Output, ...]:
     for each in outputs:
         if not isinstance(each, Output):
             raise TypeError(f"the worker returned a {type(each).__name__}; it may return None, an Output, or several")
+        msgspec.convert(msgspec.structs.asdict(each), Output)  # what the client cannot send would stop the consumer
+        if problem := topic_problem(each.topic):
+            raise ValueError(f"the worker returned an Output that cannot be sent: {problem}")
     return outputs
