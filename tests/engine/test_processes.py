@@ -105,6 +105,17 @@ def told(path: Path) -> bytes:
 # ---------------------------------------------------------------------- what handlers get and give
 
 
+async def test_children_that_are_prepared_have_the_handler_before_any_letter_comes():
+    engine = ProcessEngine(2)
+    engine.prepare(SUCCEED)
+    try:
+        assert await comes_true(lambda: len(engine._idle) == 2)
+        assert [len(child.recipes) for child in engine._idle] == [1, 1]
+        assert await run(engine, SUCCEED) is SUCCEEDED
+    finally:
+        await engine.close(0)
+
+
 async def test_a_handler_runs_in_another_process_by_its_import_name(engine):
     assert await run(engine, SUCCEED) is SUCCEEDED
     assert await run(engine, handler(handlers.succeed_async)) is SUCCEEDED

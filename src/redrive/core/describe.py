@@ -46,7 +46,8 @@ def say(error: BaseException) -> tuple[str, str]:
 
 def clean(text: str, limit: int) -> str:
     """Return *text* in at most *limit* characters, without controls and lone surrogates; a cut says so."""
-    text = str.__getitem__(text, slice(None))  # exactly a str: a subclass would bring its own methods along
+    if type(text) is not str:
+        text = str.__getitem__(text, slice(None))  # exactly a str: a subclass would bring its own methods along
     if len(text) > limit:
         note = f" … (cut, it had {len(text)} characters)"
         text = text[: max(0, limit - len(note))] + note[:limit]
@@ -85,7 +86,8 @@ def _plain_name(kind: type) -> str:
 def text_of(error: BaseException) -> str:
     """Return what *error* says as exactly a str, or why it says nothing; never raises."""
     try:
-        return str.__getitem__(str(error), slice(None))  # see `clean`
+        said = str(error)
+        return said if type(said) is str else str.__getitem__(said, slice(None))  # see `clean`
     except KeyboardInterrupt:
         raise
     except BaseException as trouble:  # noqa: BLE001 - see `peek`

@@ -75,7 +75,7 @@ def _carry_out(order: Order, handlers: dict[bytes, Handler], end: socket.socket)
             return Report(order.number, failure=built.failure)
         handler = handlers[order.recipe] = built
         end.sendall(pack(Report(order.number, begins=True)))
-    return _run(handler, order.number, order.letter)
+    return Report(order.number) if order.letter is None else _run(handler, order.number, order.letter)
 
 
 def _run(handler: Handler, number: int, letter: Letter) -> Report:

@@ -36,11 +36,11 @@ class Recipe(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """Run this letter. The recipe is bytes within bytes, so that a child reads each only once."""
+    """Run this letter, or None: only build the handler. The recipe is bytes, so that a child reads each only once."""
 
     number: int
     recipe: bytes
-    letter: Letter
+    letter: Letter | None
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

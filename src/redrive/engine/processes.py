@@ -3,8 +3,8 @@ Run handlers in child processes.
 
 Owns a pool of children and the ledger of which letter runs in which: one at a time, so
 that a death is the outcome of exactly the letter that ran. Children are spawned when
-letters wait for one. A letter whose child dies is Lost; one that is out of time has failed
-and its child is killed. Siblings notice neither.
+letters wait for one, or ahead of them when asked to. A letter whose child dies is Lost; one
+that is out of time has failed and its child is killed. Siblings notice neither.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from redrive.engine.naming import address_of, class_name
 from redrive.engine.worker_process import Child
 
 if TYPE_CHECKING:
+    from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
     from redrive.core.policy import ErrorNames
     from redrive.engine.execution import Done
@@ -50,6 +51,7 @@ class ProcessEngine:
         self._recipes: dict[Handler, bytes] = {}
         self._children: set[Child] = set()  # alive and well, or starting
         self._idle: list[Child] = []
+        self._unprepared: dict[Child, Handler] = {}  # started ahead; what they are to import before anything else
         self._dying: set[Child] = set()
         self._all_buried = asyncio.Event()  # nothing is dying
         self._failures = 0  # starts that failed in a row
@@ -66,6 +68,12 @@ class ProcessEngine:
         self._ledger.open(run)
         self._waiting.append(run)
         self._hand_out()
+
+    def prepare(self, handler: Handler) -> None:
+        """Start all children now and let them import *handler*, so that no letter will wait for that."""
+        while len(self._children) < self._size and self._spawn():
+            pass
+        self._unprepared = {child: handler for child in self._children if not child.is_ready}
 
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds, then kill what is left; see `Engine.close`."""
@@ -138,7 +146,13 @@ class ProcessEngine:
     def ready(self, child: Child) -> None:
         """Take up a child that has started."""
         self._failures = 0
-        self._idle.append(child)
+        handler = self._unprepared.pop(child, None)
+        if handler is None:
+            self._idle.append(child)
+        else:  # should that fail, the first letter will meet the same and say so
+            run = Run(handler, cast("Letter", None), None, _nobody_asks)  # an order without a letter
+            self._ledger.open(run)
+            self._give(child, run)
         self._hand_out()
 
     def begins(self, child: Child) -> None:
@@ -211,6 +225,7 @@ class ProcessEngine:
             self._all_buried.clear()
         if child in self._idle:
             self._idle.remove(child)
+        self._unprepared.pop(child, None)
 
     async def _bury_all(self) -> None:
         for limit in (_GOODBYE, _GOODBYE):
@@ -239,6 +254,10 @@ def _recipe_of(handler: Handler) -> Recipe:
         retryable_errors=_names(handler.policy.retryable_errors),
         rules=handler.rules,
     )
+
+
+def _nobody_asks(_ticket: object, _outcome: Outcome) -> None:
+    pass
 
 
 def _names(errors: ErrorNames) -> tuple[str, ...]:

@@ -126,6 +126,7 @@ class ParallelConsumer:
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
         control.start()
         try:
+            engine.prepare()  # while the control thread joins the group
             with quick_switching():
                 await asyncio.wait([ended])
         finally:

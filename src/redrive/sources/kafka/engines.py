@@ -66,6 +66,7 @@ class ExecutionEngine:
         self.slots = slots  # how many may run at once; whoever adapts it sets it
         self.runner, self._handler, self._carry, self._clock = engine, handler, carry, clock
         self._policy = handler.policy
+        self._processes = engine if isinstance(engine, ProcessEngine) else None
         self._ready: deque[Record] = deque()
         self._waiting: Waiting[Record] = Waiting()
         self._timer: asyncio.TimerHandle | None = None
@@ -82,6 +83,11 @@ class ExecutionEngine:
     def exhausted(self) -> bool:
         """Whether it takes no more work until the process is recycled: too many threads hang."""
         return self.runner.exhausted
+
+    def prepare(self) -> None:
+        """Begin what would keep the first work items waiting: processes start, and import the worker."""
+        if self._processes is not None:
+            self._processes.prepare(self._handler)
 
     def submit(self, records: Iterable[Record]) -> None:
         """Run *records* as soon as there are slots, in this order; completions may come before this returns."""
@@ -186,7 +192,7 @@ class ExecutionEngine:
 
     def _wait(self, record: Record, outcome: Outcome, move: Move, now: float) -> None:
         self.retries += move.failure is not None
-        if not isinstance(outcome, Interrupted) and _log.isEnabledFor(logging.INFO):
+        if _log.isEnabledFor(logging.INFO) and not isinstance(outcome, Interrupted):
             error = move.failure.message if move.failure else move.why
             form = "%r failed at attempt %d of %d, next try in %.3f s: %s"
             _log.info(form, record, record.attempts, self._policy.max_attempts, move.delay, error)

@@ -9,7 +9,7 @@ becomes a line of its history. Knows no Kafka client and no clock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -46,28 +46,27 @@ _REMEMBERED = {  # what a line of history says, and the header it says it from
 
 def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, first_failed_at: int) -> list[Header]:
     """Return the headers of *event*'s record as a dead letter of *group*; instants are ms since the epoch."""
-    record, failure = event.record, event.failure
-    own, before = split(record.headers)
-    ours: dict[str, Any] = {
-        "x-error-reason": cut(event.error or "", REASON_LIMIT),
-        "x-retry-attempt": event.attempt,
-        "source-topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "epoch": record.epoch,
-        _ID: identity(record, group),
-        _DISPOSITION: event.disposition,
-        _EXCEPTION: "" if failure is None else failure.error_type,
-        _GROUP: group,
-        _FIRST_FAILED_AT: first_failed_at,
-        _FAILED_AT: failed_at,
-        _TIMESTAMP: record.timestamp,
-        _TIMESTAMP_TYPE: TIMESTAMP_TYPES.get(record.timestamp_type, "none"),
-        **{name: before[name].decode("utf-8", "replace") for name in _KEPT if name in before},
-        **_history(before),
-        _MARK: _SCHEMA.decode(),
-    }
-    return [*own, *((name, str(value).encode()) for name, value in ours.items())]
+    record, failure, owner = event.record, event.failure, event.record.assignment
+    own, before = split(record.headers) if record.headers else ([], {})
+    return [
+        *own,
+        ("x-error-reason", _reason(event)),
+        ("x-retry-attempt", b"%d" % event.attempt),
+        ("source-topic", owner.topic.encode()),
+        ("partition", b"%d" % owner.partition),
+        ("offset", b"%d" % record.offset),
+        ("epoch", b"%d" % owner.epoch),
+        (_ID, identity(record, group).encode()),
+        (_DISPOSITION, event.disposition.encode()),
+        (_EXCEPTION, b"" if failure is None else failure.error_type.encode()),
+        (_GROUP, group.encode()),
+        (_FIRST_FAILED_AT, b"%d" % first_failed_at),
+        (_FAILED_AT, b"%d" % failed_at),
+        (_TIMESTAMP, b"%d" % record.timestamp),
+        (_TIMESTAMP_TYPE, TIMESTAMP_TYPES.get(record.timestamp_type, "none").encode()),
+        *(_from_before(before) if before else ()),
+        (_MARK, _SCHEMA),
+    ]
 
 
 def replayed(headers: Iterable[Header]) -> list[Header]:
@@ -111,6 +110,18 @@ def cut(text: str, limit: int) -> str:
     if len(data) <= limit:
         return data.decode()
     return data[: limit - 3].decode("utf-8", "ignore") + "…"
+
+
+def _reason(event: CompletionEvent) -> bytes:
+    text = event.error or ""
+    data = text.encode("utf-8", "replace")
+    return data if len(data) <= REASON_LIMIT else cut(text, REASON_LIMIT).encode()
+
+
+def _from_before(before: Mapping[str, bytes]) -> list[Header]:
+    """Return what goes from one dead letter to the next: how often it was replayed, and its history."""
+    kept = [(name, before[name].decode("utf-8", "replace").encode()) for name in _KEPT if name in before]
+    return [*kept, *((name, text.encode()) for name, text in _history(before).items())]
 
 
 def _history(before: Mapping[str, bytes]) -> dict[str, str]:

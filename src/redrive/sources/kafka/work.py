@@ -2,8 +2,8 @@
 From received records to completions.
 
 Owns the way between the poller and an execution engine: records enter their lanes, those whose
-turn it is are submitted, and completions go back in batches, one hand-over per turn of the
-event loop. Everything here happens on the event loop's thread. Knows no Kafka client.
+turn it is are submitted, and completions go back in batches, some time apart from each other.
+Everything here happens on the event loop's thread. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.record import Assignment, Record
 
 _log = logging.getLogger("redrive.kafka")
+_APART = 0.002  # seconds between two hand-overs; each costs both threads as much as several records
 
 
 class Work(Protocol):
@@ -66,6 +67,7 @@ class WorkManager:
         self.lanes = Lanes(ordering)
         self._deliver = deliver
         self._events: list[CompletionEvent] = []
+        self._handed_over = 0.0  # when, by the event loop's clock
         engine.completed = self._suspects.completed = self._completed
 
     def take(self, records: Iterable[Record]) -> None:
@@ -109,15 +111,24 @@ class WorkManager:
         record.ended = True
         follower = self.lanes.leave(record)
         if not self._events:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._hand_over_soon()
         self._events.append(event)
         return follower
 
     def _keep(self, event: CompletionEvent) -> None:
         """Keep *event*, whose record holds no lane, for the next hand-over."""
         if not self._events:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._hand_over_soon()
         self._events.append(event)
+
+    def _hand_over_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._handed_over = max(now, self._handed_over + _APART)
+        if self._handed_over > now:
+            loop.call_at(self._handed_over, self._flush)
+        else:
+            loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         events, self._events = self._events, []
