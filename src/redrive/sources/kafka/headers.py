@@ -9,6 +9,7 @@ becomes a line of its history. Knows no Kafka client and no clock.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +29,7 @@ REASON_LIMIT = 1024  # bytes
 HISTORY_KEPT = 10
 _MARK = f"{NAMESPACE}schema"
 _SCHEMA = b"1"
+_OURS = (_MARK, _SCHEMA)
 _ID, _GROUP = f"{NAMESPACE}id", f"{NAMESPACE}group"
 _DISPOSITION, _EXCEPTION = f"{NAMESPACE}disposition", f"{NAMESPACE}exception"
 _FIRST_FAILED_AT, _FAILED_AT = f"{NAMESPACE}first-failed-at", f"{NAMESPACE}failed-at"
@@ -52,20 +54,20 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
         *own,
         ("x-error-reason", _reason(event)),
         ("x-retry-attempt", b"%d" % event.attempt),
-        ("source-topic", owner.topic.encode()),
-        ("partition", b"%d" % owner.partition),
+        _common("source-topic", owner.topic),
+        _common("partition", owner.partition),
         ("offset", b"%d" % record.offset),
-        ("epoch", b"%d" % owner.epoch),
+        _common("epoch", owner.epoch),
         (_ID, identity(record, group).encode()),
-        (_DISPOSITION, event.disposition.encode()),
-        (_EXCEPTION, b"" if failure is None else failure.error_type.encode()),
-        (_GROUP, group.encode()),
+        _common(_DISPOSITION, event.disposition),
+        _common(_EXCEPTION, "" if failure is None else failure.error_type),
+        _common(_GROUP, group),
         (_FIRST_FAILED_AT, b"%d" % first_failed_at),
         (_FAILED_AT, b"%d" % failed_at),
         (_TIMESTAMP, b"%d" % record.timestamp),
-        (_TIMESTAMP_TYPE, TIMESTAMP_TYPES.get(record.timestamp_type, "none").encode()),
+        _common(_TIMESTAMP_TYPE, TIMESTAMP_TYPES.get(record.timestamp_type, "none")),
         *(_from_before(before) if before else ()),
-        (_MARK, _SCHEMA),
+        _OURS,
     ]
 
 
@@ -110,6 +112,11 @@ def cut(text: str, limit: int) -> str:
     if len(data) <= limit:
         return data.decode()
     return data[: limit - 3].decode("utf-8", "ignore") + "…"
+
+
+@lru_cache(maxsize=1024)  # a thousand dead letters that wait for the broker's word share what they have in common
+def _common(name: str, content: str | int) -> Header:
+    return name, str(content).encode()
 
 
 def _reason(event: CompletionEvent) -> bytes:
