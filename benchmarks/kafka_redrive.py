@@ -23,6 +23,7 @@ from benchmarks.kafka_topics import Committed, begin_producing, create, ends, fa
 from benchmarks.kafka_work import LINES, Latency, Watch, check_noted, hash_a_lot, note_line, wait_for
 from benchmarks.letters import resident
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
+from redrive.sources.kafka.boots import read_note
 from redrive.sources.kafka.offset_map import read_map
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _until_all_but_one(bootstrap: str, topic: str, group: str, n: int) -> None:
     while time.monotonic() < end:
         place: TopicPartition = look.places()[0]
         if place.offset == 0 and place.metadata:
-            done = read_map(0, place.metadata, end=n)
+            done = read_map(0, read_note(place.metadata)[1], end=n)
             if sum(high - low for low, high in done) == n - 1:
                 return
         time.sleep(0.05)

@@ -133,3 +133,12 @@ async def test_a_setting_that_the_client_does_not_know_is_a_problem_of_the_setti
     consumer = ParallelConsumer(["a"], print, group="g", kafka=KafkaConfig(consumer_settings={"nonsense": 1}))
     with pytest.raises(SettingsError, match=r"nonsense.*passed through"):
         await consumer.run()
+
+
+def test_a_short_session_has_heartbeats_in_it():
+    short = consumer_settings(KafkaConfig(session_timeout_ms=3_000), "shipping")
+    long = consumer_settings(KafkaConfig(session_timeout_ms=60_000), "shipping")
+    chosen = KafkaConfig(session_timeout_ms=3_000, consumer_settings={"heartbeat.interval.ms": 700})
+    assert (short["session.timeout.ms"], short["heartbeat.interval.ms"]) == (3_000, 1_000)
+    assert long["heartbeat.interval.ms"] == 3_000
+    assert consumer_settings(chosen, "shipping")["heartbeat.interval.ms"] == 700

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _PREFETCH_PART = 4  # of the bytes that may be held, a quarter may wait in the client
 _KIB = 1024
+_HEARTBEAT = 3_000  # ms, librdkafka's own default
 
 
 def consumer_settings(config: KafkaConfig, group: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def consumer_settings(config: KafkaConfig, group: str) -> dict[str, Any]:
         "auto.offset.reset": config.auto_offset_reset,
         "queued.max.messages.kbytes": max(_KIB, config.message_cache_max_bytes // _KIB // _PREFETCH_PART),
         **({"partition.assignment.strategy": "cooperative-sticky"} if classic else {}),
-        **({"session.timeout.ms": config.session_timeout_ms} if config.session_timeout_ms else {}),
+        **(_session(config.session_timeout_ms) if config.session_timeout_ms else {}),
         **({"group.instance.id": config.group_instance_id} if config.group_instance_id else {}),
     }
     return {
@@ -39,6 +40,11 @@ def consumer_settings(config: KafkaConfig, group: str) -> dict[str, Any]:
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
     }
+
+
+def _session(timeout: int) -> dict[str, Any]:
+    """Return a session of *timeout* ms with three heartbeats in it; by default the first may come when it is over."""
+    return {"session.timeout.ms": timeout, "heartbeat.interval.ms": max(1, min(_HEARTBEAT, timeout // 3))}
 
 
 def is_cooperative(settings: dict[str, Any]) -> bool:
