@@ -35,7 +35,9 @@ class Stage:
         self._asker: Consumer | None = None
 
     def kafka(self, **settings: Any) -> KafkaConfig:
-        quick = {"commit_interval_ms": 50, "dlq_flush_timeout_ms": 1500}
+        quick = {"commit_interval_ms": 50}
+        if not settings.get("exactly_once"):  # where it would do nothing, and be refused
+            quick["dlq_flush_timeout_ms"] = 1500
         return KafkaConfig(bootstrap_servers=self.bootstrap, **{**quick, **settings})
 
     def consumer(self, worker: Any, **options: Any) -> ParallelConsumer:

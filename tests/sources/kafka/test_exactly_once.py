@@ -113,6 +113,39 @@ async def test_a_topic_that_takes_nothing_halts_and_goes_on_after_repair(stage):
     assert values(stage, out(stage)) == dict.fromkeys(range(5), 1)
 
 
+@pytest.mark.parametrize("trouble", ["no such topic", "too large"])
+async def test_a_message_that_is_never_taken_halts_the_partition_of_its_record_and_no_other(stage, trouble):
+    stage.create(partitions=2)
+    stage.create(topic=out(stage), max_message_bytes="1000")
+    stage.produce([{"value": b"%d" % n, "partition": n % 2} for n in range(20)])
+
+    async def worker(record):
+        if record.value == b"0":
+            topic = f"{stage.topic}.nowhere" if trouble == "no such topic" else out(stage)
+            return Output(topic=topic, value=b"1" * 5000)
+        return Output(topic=out(stage), value=record.value)
+
+    consumer = stage.consumer(worker, exactly_once=True, transaction_timeout_ms=1000)
+    async with running(consumer):
+        await until(lambda: stage.committed(1) == 10)
+        await until(lambda: consumer.health.status == "red")
+        assert any(f"{stage.topic}[0]: its transactions fail" in reason for reason in consumer.health.reasons)
+        stage.produce([{"value": b"%d" % n, "partition": 1} for n in range(21, 31)])
+        await until(lambda: stage.committed(1) == 20)
+    assert stage.committed(0) is None
+    assert values(stage, out(stage)) == dict.fromkeys([*range(1, 20, 2), *range(21, 31)], 1)
+
+
+def test_settings_that_would_be_ignored_are_refused_all_at_once():
+    with pytest.raises(SettingsError) as refused:
+        KafkaConfig(
+            exactly_once=True, crash_loop_limit=5, dlq_oversize="pointer", dlq_spill_folder="x", dlq_flush_timeout_ms=1
+        )
+    names = ("crash_loop_limit", "dlq_flush_timeout_ms", "dlq_oversize", "dlq_spill_folder")
+    assert all(any(name in each for each in refused.value.problems) for name in names)
+    KafkaConfig(exactly_once=True, crash_loop_limit=0)
+
+
 def test_what_would_be_done_is_told_without_doing_it():
     tracker = OffsetTracker()
     of = partition()

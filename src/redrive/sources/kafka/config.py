@@ -277,6 +277,17 @@ def _kafka_problems(config: KafkaConfig) -> Iterator[str]:
     yield from _setting_problems(config)
 
 
+_NOT_EXACT = ("crash_loop_limit", "dlq_flush_timeout_ms", "dlq_oversize", "dlq_spill_folder")
+
+
+def _idle_problems(config: KafkaConfig) -> Iterator[str]:
+    """Say which settings would be ignored: whoever gives one relies on it."""
+    defaults = {each.name: each.default for each in fields(config)}
+    for name in _NOT_EXACT if config.exactly_once else ():
+        if getattr(config, name) not in (defaults[name], 0):
+            yield f"kafka.{name} does nothing where kafka.exactly_once is on; leave it away"
+
+
 def _suffix_problem(suffix: object) -> str:
     if not isinstance(suffix, str) or not suffix:
         return "it is empty, so dead letters would go back to their own topic; use '.dlq'"
@@ -290,6 +301,7 @@ def _setting_problems(config: KafkaConfig) -> Iterator[str]:
         yield f"the setting {name!r} cannot be passed through: the consumer's promises rest on its own value; {way}"
     if config.exactly_once and given.get("isolation.level", "read_committed") != "read_committed":
         yield "the setting 'isolation.level' must be read_committed where exactly_once is on; leave it away"
+    yield from _idle_problems(config)
     if config.group_protocol != "consumer":
         return
     if config.session_timeout_ms is not None:

@@ -52,6 +52,13 @@ class _Result(NamedTuple):
     since: float = 0.0  # when it became a dead letter
 
 
+class _Failing(NamedTuple):
+    """What is known of a partition whose last transaction failed."""
+
+    tries: int = 0  # in a row
+    not_before: float = 0.0
+
+
 class _Part(NamedTuple):
     """One partition's share of a transaction."""
 
@@ -88,7 +95,7 @@ class Transactions:
         self._consumer: Consumer
         self._partitions: Callable[[], Collection[Partition]]
         self._last = self._not_before = 0.0
-        self._tries = 0  # transactions that failed in a row
+        self._failing: dict[Assignment, _Failing] = {}  # these have a transaction each: one may hold up itself only
         self._asked = False  # whether the broker was asked to commit
         self._in_doubt: list[_Part] = []  # … and did not say whether it has
         self.published = 0  # dead letters
@@ -136,7 +143,7 @@ class Transactions:
         now = self._clock.monotonic()
         idle = sum(each.tracker.open for each in self._partitions()) <= len(self._results)
         if now >= self._not_before and now - self._last >= (min(_QUICK, self._interval) if idle else self._interval):
-            self._run(self._partitions())
+            self._run([each for each in self._partitions() if self._is_due(each.assignment, now)])
 
     def step(self, _consumer: Consumer, _partitions: Collection[Partition], _now: float, *, idle: bool) -> None:
         """Do nothing: `poll` does it all."""
@@ -148,6 +155,7 @@ class Transactions:
     def forget(self, assignment: Assignment) -> None:
         """Drop what is not committed of a partition that is no longer ours: the next owner has it."""
         self._results = [result for result in self._results if result.record.assignment is not assignment]
+        self._failing.pop(assignment, None)
 
     def close(self) -> None:
         """Leave; what is not committed by now will run again elsewhere."""
@@ -159,6 +167,21 @@ class Transactions:
         self._last = self._clock.monotonic()
         if self._in_doubt and not self._settled():
             return
+        together: list[Partition] = []
+        alone: list[Partition] = []
+        for each in partitions:
+            (alone if each.assignment in self._failing else together).append(each)
+        self._commit(together)
+        for each in alone:
+            if not self._in_doubt:
+                self._commit([each])
+
+    def _is_due(self, assignment: Assignment, now: float) -> bool:
+        failing = self._failing.get(assignment)
+        return failing is None or now >= failing.not_before
+
+    def _commit(self, partitions: Iterable[Partition]) -> None:
+        """Run one transaction with what there is of *partitions*."""
         parts = [part for each in partitions if (part := self._part(each)) is not None]
         if not parts:
             return
@@ -236,25 +259,29 @@ class Transactions:
                 self.published += result.is_dead
                 self._done(result.record)
             part.partition.dirty = False
+            self._failing.pop(part.partition.assignment, None)
             self._resume(part.partition.assignment)
-        self._tries, self.last_error = 0, ""
+        self.last_error = ""
 
     def _failed(self, parts: list[_Part], error: KafkaError) -> None:
         self.failures += 1
-        self._tries += 1
         self.last_error = error.str()
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._shorten()
         if not self._abort(fatal=error.fatal()) and self._asked:
             self._in_doubt = parts
-        delay = self._policy.delay(self._tries, self._clock.draw())
-        self._not_before = self._clock.monotonic() + delay
-        form = "a transaction of %d partitions failed and is tried again in %.3f s: %s"
-        _log.warning(form, len(parts), delay, self.last_error)
+        form = "a transaction of %s failed and is tried again: %s"
+        _log.warning(form, ", ".join(part.partition.name for part in parts), self.last_error)
         for part in parts:
-            part.partition.dirty = True
-            if self._tries >= self._policy.max_attempts:
-                self._halt(part.partition.assignment, f"its transactions fail: {self.last_error}")
+            self._put_off(part.partition)
+
+    def _put_off(self, partition: Partition) -> None:
+        partition.dirty = True
+        tries = self._failing.get(partition.assignment, _Failing()).tries + 1
+        delay = self._policy.delay(tries, self._clock.draw())
+        self._failing[partition.assignment] = _Failing(tries, self._clock.monotonic() + delay)
+        if tries >= self._policy.max_attempts:
+            self._halt(partition.assignment, f"its transactions fail: {self.last_error}")
 
     def _abort(self, *, fatal: bool) -> bool:
         """Take back what was sent and return True; where that fails, start a new producer and return False."""
@@ -282,7 +309,8 @@ class Transactions:
             self._begin_anew()
             found = self._consumer.committed([_place(part) for part in parts], _LIMIT) if parts else []
         except KafkaException as error:
-            self._not_before = self._clock.monotonic() + self._policy.delay(self._tries, self._clock.draw())
+            tries = max((each.tries for each in self._failing.values()), default=1)
+            self._not_before = self._clock.monotonic() + self._policy.delay(tries, self._clock.draw())
             _log.warning("whether a transaction was committed is not known yet: %s", error.args[0].str())
             return False
         self._in_doubt = []
