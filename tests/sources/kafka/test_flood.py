@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.sources.kafka.stage import running, until
 
 from redrive.sources.kafka.flood import FloodGate
@@ -70,3 +72,21 @@ async def test_a_consumer_that_stops_in_a_flood_leaves_its_records_to_the_next(s
     async with running(stage.consumer(works)):
         await until(lambda: stage.committed() == 50)
     assert len(stage.dead_letters()) == 10
+
+
+async def test_records_of_one_key_that_were_held_run_in_order_after_one_was_tried_in_vain(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"k"} for _ in range(5)])
+    tries, done = Counter(), []
+
+    async def worker(record):
+        tries[record.offset] += 1
+        if tries[record.offset] == 1 or (record.offset, tries[1]) == (1, 2):  # the first one held is tried in vain
+            raise ConnectionError("the database is away")
+        done.append(record.offset)
+
+    once = {"max_retries": 1}
+    async with running(stage.consumer(worker, dlq_flood_limit=1, dlq_flood_cooldown_ms=50, execution=once)):
+        await until(lambda: stage.committed() == 5)
+    assert done == [1, 2, 3, 4]
+    assert len(stage.dead_letters()) == 1

@@ -230,7 +230,8 @@ class BrokerPoller:
 
     def _try_held(self, now: float) -> None:
         """Run one held record again to see whether the flood is over, or all of them once it is."""
-        self._held = [record for record in self._held if not record.assignment.closed]
+        held = (record for record in self._held if not record.assignment.closed)
+        self._held = sorted(held, key=lambda record: record.offset)  # one that was tried in vain is before its key's
         last = 1 if self._gate.is_shut else len(self._held)
         again, self._held = self._held[:last], self._held[last:]
         self._probe_at = now + self._kafka.dlq_flood_cooldown_ms / 1000
