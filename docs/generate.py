@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import MISSING
+import tomllib
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from redrive.engine.handler import Options
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
+from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite.file import migrations
 
@@ -93,6 +95,20 @@ def _bounds(field: Any) -> str:
 def _limit(constraint: object, name: str) -> str:
     value = getattr(constraint, name, None)
     return "" if value is None else f"{value:g}"
+
+
+def kafka_keys(room: str, kind: Any) -> Callable[[], str]:
+    """Return what makes a table of all keys of one of the Kafka consumer's configurations."""
+    means = tomllib.loads((DOCS / "reference/kafka-settings.toml").read_text())[room]
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for each in fields(kind):
+            is_text = each.name not in {"settings", "consumer_settings", "producer_settings"}
+            variable = f"`{room}_{each.name}`".upper() if is_text else "none"
+            default = "absent" if each.default in (None, (), "", MISSING) else f"`{each.default}`"
+            yield f"`{each.name}`", variable, default, means[each.name]
+
+    return lambda: table(("key", "environment", "default", "means"), rows())
 
 
 # ---------------------------------------------------------------------- the command line
@@ -373,6 +389,8 @@ def _alternatives(text: str) -> list[str]:
 
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
+    "execution-config": kafka_keys("execution", ExecutionConfig),
+    "kafka-config": kafka_keys("kafka", KafkaConfig),
     "cli": cli,
     "metrics-of-facts": metrics_of_facts,
     "metrics-of-stores": metrics_of_stores,

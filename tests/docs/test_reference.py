@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
+from dataclasses import fields
 
 import apsw
 import msgspec
@@ -15,6 +17,7 @@ from redrive.core.facts import FACTS
 from redrive.core.query import FIELDS
 from redrive.settings import PREFIX, Settings
 from redrive.signals.metrics import METRICS
+from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite import SqliteStore
 
@@ -49,6 +52,13 @@ def test_every_generated_part_is_on_some_page():
 @pytest.mark.parametrize("setting", list(Settings.model_fields))
 def test_every_setting_is_documented(setting):
     assert f"| `{setting}` | `{PREFIX}{setting.upper()}` |" in reference("settings.md")
+
+
+@pytest.mark.parametrize(("room", "config"), [("execution", ExecutionConfig), ("kafka", KafkaConfig)])
+def test_every_key_of_the_kafka_consumer_is_documented_and_no_other(room, config):
+    means = tomllib.loads(reference("kafka-settings.toml"))[room]
+    assert list(means) == [each.name for each in fields(config)]
+    assert [name for name in means if f"| `{name}` |" not in reference("kafka-settings.md")] == []
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
