@@ -9,6 +9,7 @@ them. Knows no store: who settles a letter calls this and believes it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,8 @@ class KafkaSender:
         try:
             await self._send(topic, letter, partition_of(letter.origin) if home_of(letter.origin) else _ANY)
         except KafkaException as error:
+            if error.args[0].fatal():
+                self._producer = None  # it takes nothing more; the next letter gets a new one
             if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - the client's own name for it
                 raise _failure(letter, topic, error.args[0]) from None
             await self._send_anywhere(topic, letter)
@@ -127,12 +130,12 @@ class KafkaSender:
         })  # fmt: skip
 
     def _hear(self, producer: Producer) -> None:
-        while not self._closed.is_set():
+        while not self._closed.is_set():  # also one that was replaced: somebody may still wait for its reports
             producer.poll(_POLL)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, report: asyncio.Future[None], error: KafkaError | None) -> None:
-    if not loop.is_closed():  # nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(_settle, report, error)
 
 
