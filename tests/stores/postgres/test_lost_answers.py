@@ -20,8 +20,10 @@ from tests.stores.samples import (
     get,
     give_up,
     letter_id,
+    lost,
     names,
     put,
+    release,
     settle_all,
     status,
 )
@@ -156,3 +158,18 @@ async def test_a_worker_that_gave_up_waiting_gets_its_claims_with_the_next_excha
     assert exchanged.accepted == (True,)
     assert names(exchanged.claims) == ["b"]
     assert await status(store, "a") is Status.DELIVERED
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+async def test_a_release_whose_answer_was_lost_is_no_answer_to_the_sweep_that_came_too_late(
+    wire, store, monkeypatch, boundary
+):
+    monkeypatch.setattr(server, "PATIENCE", 0.0)
+    await put(store, "a")
+    [held] = await claim(wire)
+    wire.proxy.lose_answer(boundary)
+    accepted = []
+    for move in (release(), lost(), release()):
+        with contextlib.suppress(StoreUnavailable):
+            accepted += [move.why] * sum(await wire.settle([(held, move)]))
+    assert accepted == [(await get(store, "a")).why], "a claim comes to one thing, and that is what is said"
