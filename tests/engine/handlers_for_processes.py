@@ -153,7 +153,7 @@ def close_the_pipe(payload: dict):
 
 def _pipes() -> list[int]:
     """Return the descriptors of this process that are sockets: the pipe to the parent is the only one."""
-    return [number for number in range(3, 64) if _is_socket(number)]
+    return [number for number in range(3, 4_096) if _is_socket(number)]  # its number is the parent's
 
 
 def _is_socket(number: int) -> bool:

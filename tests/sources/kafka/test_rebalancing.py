@@ -157,3 +157,25 @@ async def test_partitions_that_are_added_while_running_are_consumed(stage):
         stage.produce([{"value": b"x", "partition": 1}])
         await until(lambda: seen == [0, 1])
         assert not task.done()
+
+
+async def test_a_partition_that_was_paused_when_it_was_taken_away_goes_on_when_it_comes_back(stage):
+    stage.create(partitions=2)
+    stage.produce([{"value": b"x", "key": b"%d" % n, "partition": n % 2} for n in range(200)])
+    gate = asyncio.Event()
+
+    async def worker(record):
+        await gate.wait()
+
+    def member():
+        brief = {"max_revoke_grace_ms": 100, "shutdown_drain_timeout_ms": 100}
+        return stage.consumer(worker, execution=brief, poll_batch_size=10, queue_max_messages=20)
+
+    first, second = member(), member()
+    async with running(first):
+        await until(lambda: first.assigned == 2 and first.counts.paused == 2)
+        async with running(second):
+            await until(lambda: second.assigned == 1)
+        await until(lambda: first.assigned == 2)
+        gate.set()
+        await until(lambda: total(stage, 2) == 200)

@@ -332,6 +332,8 @@ class BrokerPoller:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
+        if starts:
+            consumer.resume(starts)  # the client keeps a partition paused that was so when it was taken away
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         self.drain(self._ours(places), self._execution.max_revoke_grace_ms / 1000)
