@@ -26,6 +26,11 @@ async def test_a_sweep_walks_only_letters_in_flight(sqlite, sql):
     assert "TEMP B-TREE" not in plan
 
 
+async def test_a_sign_of_life_walks_only_letters_in_flight(sqlite, sql):
+    plan = _plan(sql, claiming._FORGET)
+    assert "SCAN letters USING INDEX letters_lease" in plan
+
+
 @pytest.mark.parametrize(
     ("text", "index"),
     [

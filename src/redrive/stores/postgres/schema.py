@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST = 63  # bytes that PostgreSQL keeps of a name
+NO_TRIGRAMS = (
+    "searching the texts of errors has no index and looks at every dead letter: the extension pg_trgm is not installed "
+    "on this server, or this user may not create it; once it is there, run `redrive migrate` again"
+)
 _NAME = "-- name: "
 # Read from the catalogue itself: to_regclass() may answer from memory, as before we waited for another's migration.
 _IS_THERE = """

@@ -26,6 +26,7 @@ from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
 from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
+from redrive.stores.postgres.statements import statements
 from redrive.stores.postgres.texts import UnknownName, name
 from redrive.stores.postgres.turn import new_call
 
@@ -55,10 +56,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MANY = 100  # settlements that are worth a connection of their own
-_NO_TRIGRAMS = (
-    "searching the texts of errors has no index and looks at every dead letter: the extension pg_trgm is not installed "
-    "on this server, or this user may not create it; once it is there, run `redrive migrate` again"
-)
 
 
 class PostgresStore:
@@ -81,7 +78,7 @@ class PostgresStore:
         *clock* is for tests: without one the server's own clock is the only one.
         """
         self.dsn, self.schema, self.pooled = dsn, schema, pooled
-        sql = _statements(schema)
+        sql = statements(schema)
         self._server = Server(dsn, pooled=pooled)
         self._calls = Calls(self._server, sql, clock)
         self._bell = Bell()
@@ -118,7 +115,7 @@ class PostgresStore:
 
     async def _migrate(self, connection: Any, _again: bool) -> list[str]:  # noqa: FBT001 - as every work
         await schema.migrate(connection, self.schema)
-        return [] if (await self._calls.fetch(connection, "searchable"))[0][0] else [_NO_TRIGRAMS]
+        return [] if (await self._calls.fetch(connection, "searchable"))[0][0] else [schema.NO_TRIGRAMS]
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
@@ -444,16 +441,6 @@ class PostgresStore:
         removed = await self._calls.write(acting.retain, retention, limit)
         self._calls.counted()
         return removed
-
-
-def _statements(schema_name: str) -> dict[str, str]:
-    """Return every named statement, and the pieces that others are built of."""
-    quoted = schema.quoted(schema_name)
-    letter = rows.LETTER.replace("{schema}", quoted).strip()
-    lean = rows.without_payload(letter)
-    texts = schema.statements(schema_name).items()
-    made = {key: text.replace("{letter}", letter).replace("{lean}", lean) for key, text in texts}
-    return {**made, "letter": letter, "lean": lean, "schema": quoted}
 
 
 async def _nothing(_connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this

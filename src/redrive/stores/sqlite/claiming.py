@@ -40,6 +40,8 @@ UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lea
  WHERE seq IN carray(?)
 """
 
+_FORGET = "DELETE FROM holders WHERE token NOT IN (SELECT token FROM letters WHERE status = 'in_flight')"
+
 Row = tuple[Any, ...]
 
 
@@ -129,7 +131,7 @@ def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) 
         (beat.name, columns.encode(taken), beat.in_flight, turn.now_us, until),
     )
     turn.sql("DELETE FROM workers WHERE seen_us < ?", (turn.now_us - 3_600_000_000,))
-    turn.sql("DELETE FROM holders WHERE token NOT IN (SELECT token FROM letters WHERE status = 'in_flight')")
+    turn.sql(_FORGET)
     return [claim for token, group in by_token(claims).items() for claim in _renew(turn, token, group, until)]
 
 

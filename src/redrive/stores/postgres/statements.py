@@ -1,0 +1,20 @@
+"""
+The statements that the store asks, by name.
+
+Owns putting them together: the texts of `statements.sql` with the columns of a letter, which
+`rows` reads again. Knows no call and no connection.
+"""
+
+from __future__ import annotations
+
+from redrive.stores.postgres import rows, schema
+
+
+def statements(schema_name: str) -> dict[str, str]:
+    """Return every named statement, and the pieces that others are built of."""
+    quoted = schema.quoted(schema_name)
+    letter = rows.LETTER.replace("{schema}", quoted).strip()
+    lean = rows.without_payload(letter)
+    texts = schema.statements(schema_name).items()
+    made = {key: text.replace("{letter}", letter).replace("{lean}", lean) for key, text in texts}
+    return {**made, "letter": letter, "lean": lean, "schema": quoted}
