@@ -26,8 +26,7 @@ async def backlog(turn: Turn, wants: Sequence[Want]) -> Backlog:
     generation = wants[0].generation if wants else None
     await turn.rows("make_sure")
     await turn.rows("place_arrivals", queues)
-    due = await turn.value("next_due", queues, kinds, turn.now.wall, generation)
-    in_flight = await turn.value("in_flight", queues, kinds)
+    due, in_flight = await turn.row("left", queues, kinds, turn.now.wall, generation)
     return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
 
 

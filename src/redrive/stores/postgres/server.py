@@ -28,6 +28,7 @@ T = TypeVar("T")
 CONNECTING = 10.0  # seconds until a connection must stand
 ANSWERING = 60.0  # seconds until an answer must come; a connection may be dead without saying so
 PATIENCE = 5.0  # seconds over which a call is asked again when the server is away
+FROZEN = 5.0  # seconds until the server ends a transaction whose process says no more: its locks hold up everybody
 STARTING = 60.0  # seconds over which a server is waited for at the opening that says that it is starting
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
@@ -98,7 +99,7 @@ class Server:
 
     async def connect(self) -> Any:
         """Return a connection of its own; the caller closes it."""
-        options = {"statement_cache_size": 0} if self.pooled else {}
+        options = {"statement_cache_size": 0} if self.pooled else {"server_settings": _settings()}
         return await asyncpg.connect(self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, **options)
 
     async def ask(
@@ -168,6 +169,11 @@ class Server:
             await _close(connection)
         else:
             connection.terminate()  # it may be dead without saying so: nobody waits for its good-bye
+
+
+def _settings() -> dict[str, str]:
+    """Return what a session asks of the server; a pooler refuses such wishes, and has a setting of its own."""
+    return {"idle_in_transaction_session_timeout": f"{round(FROZEN * 1000)}ms"}
 
 
 async def _close(connection: Any) -> None:

@@ -35,23 +35,22 @@ SELECT {lean} FROM {schema}.outbox
  WHERE status = 'in_flight' AND lease_until < coalesce({schema}.outbox_at($1), clock_timestamp())
  ORDER BY lease_until LIMIT $2
 
--- name: next_due
-SELECT {schema}.outbox_us(min(due.due_at)) - coalesce($3, {schema}.outbox_us(clock_timestamp()))
-  FROM unnest($1::text[], $2::text[]) AS w (queue, kind)
- CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS p (priority)
- CROSS JOIN LATERAL (
-       SELECT due_at FROM {schema}.outbox AS o
-        WHERE o.status = 'pending' AND o.held = 0 AND o.queue = w.queue AND o.event_type = w.kind
-          AND o.priority = p.priority AND (o.generation IS NULL OR $4::bigint IS NULL OR o.generation = $4)
-        ORDER BY o.due_at, o.seq LIMIT 1) AS due
- WHERE NOT EXISTS (SELECT 1 FROM {schema}.outbox_queues AS q WHERE q.name = w.queue AND q.paused)
-
--- name: in_flight
-SELECT coalesce(sum(n), 0)::bigint FROM (
-    SELECT queue, kind, status, n FROM {schema}.outbox_tallies
-    UNION ALL SELECT queue, kind, status, n FROM {schema}.outbox_deltas) AS t
-  JOIN unnest($1::text[], $2::text[]) AS w (queue, kind) ON t.queue = w.queue AND t.kind = w.kind
- WHERE t.status = 'in_flight'
+-- name: left
+-- One statement, so one snapshot: of two, a letter that is taken back between them would be in neither.
+SELECT (SELECT {schema}.outbox_us(min(due.due_at)) - coalesce($3, {schema}.outbox_us(clock_timestamp()))
+          FROM unnest($1::text[], $2::text[]) AS w (queue, kind)
+         CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS p (priority)
+         CROSS JOIN LATERAL (
+               SELECT due_at FROM {schema}.outbox AS o
+                WHERE o.status = 'pending' AND o.held = 0 AND o.queue = w.queue AND o.event_type = w.kind
+                  AND o.priority = p.priority AND (o.generation IS NULL OR $4::bigint IS NULL OR o.generation = $4)
+                ORDER BY o.due_at, o.seq LIMIT 1) AS due
+         WHERE NOT EXISTS (SELECT 1 FROM {schema}.outbox_queues AS q WHERE q.name = w.queue AND q.paused)) AS due,
+       (SELECT coalesce(sum(n), 0)::bigint FROM (
+            SELECT queue, kind, status, n FROM {schema}.outbox_tallies
+            UNION ALL SELECT queue, kind, status, n FROM {schema}.outbox_deltas) AS t
+          JOIN unnest($1::text[], $2::text[]) AS w (queue, kind) ON t.queue = w.queue AND t.kind = w.kind
+         WHERE t.status = 'in_flight') AS in_flight
 
 -- name: place_arrivals
 SELECT {schema}.outbox_place(q.name, NULL) FROM {schema}.outbox_queues AS q WHERE q.name = ANY ($1::text[]) AND q.ordered
