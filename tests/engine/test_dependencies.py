@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from redrive import Redrive, RetryPolicy, Status
@@ -111,6 +113,35 @@ async def test_workers_share_the_probes(store, facts, clock):
     await mine.look()
     await theirs.look()
     assert (mine.limit(NAME), theirs.limit(NAME)) == (2, 0)
+
+
+class _SlowToProbe(MemoryStore):
+    """Answers how many trial letters there are only when told to."""
+
+    def __init__(self, clock) -> None:
+        super().__init__(clock)
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+
+    async def probe(self, name, rules, limit):
+        allowed = await super().probe(name, rules, limit)
+        self.asked.set()
+        await self.answer.wait()
+        return allowed
+
+
+async def test_probes_that_are_used_while_the_store_is_asked_for_more_are_used_up(clock, facts):
+    store = _SlowToProbe(clock)
+    dependencies = Dependencies(store, {NAME: RULES}, facts.append)
+    store.answer.set()
+    await half_open(dependencies, clock)
+    store.answer.clear()
+    store.asked.clear()
+    looking = asyncio.create_task(dependencies.look())
+    await asyncio.wait_for(store.asked.wait(), 60)
+    assert [dependencies.admits(NAME) for _ in range(2)] == [True, True]
+    store.answer.set()
+    await looking
+    assert not dependencies.admits(NAME)
 
 
 async def test_a_breaker_that_this_worker_does_not_name_is_none_of_its_business(store, facts):

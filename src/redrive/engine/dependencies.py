@@ -80,7 +80,8 @@ class Dependencies:
             if breaker.state is not BreakerState.CLOSED:
                 rules = self._rules[name]
                 unused = self._probes.get(name, 0)
-                self._probes[name] = unused + await self._store.probe(name, rules, rules.probes - unused)
+                more = await self._store.probe(name, rules, rules.probes - unused)
+                self._probes[name] = self._probes.get(name, 0) + more  # some may have been used meanwhile
 
     def _notice(self, name: str, now: Breaker) -> None:
         before, self._known[name] = self._known.get(name), now
