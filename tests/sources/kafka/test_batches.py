@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from msgspec import structs
 from tests.sources.kafka import workers
-from tests.sources.kafka.samples import record
+from tests.sources.kafka.samples import partition, record
 from tests.sources.kafka.stage import running, until
 
 from redrive.sources.kafka import BatchExecutionEngine, BatchFailed, CompletionStatus, ExecutionConfig
@@ -118,6 +118,26 @@ async def test_a_batch_that_names_records_that_are_not_its_own_hands_nothing_ove
 
     found = await completions(worker, soups(4))
     assert [value for value, event in found.items() if event.status is FAILURE] == [b"1"]
+
+
+async def test_a_batch_that_fails_after_its_partition_was_taken_away_runs_no_more():
+    owner, gate, calls, events = partition(), asyncio.Event(), [], []
+
+    async def worker(records):
+        calls.append(len(records))
+        await gate.wait()
+        raise RuntimeError("somebody")
+
+    engine = BatchExecutionEngine(worker, ExecutionConfig(**QUICK))
+    ended = asyncio.Event()
+    engine.completed = lambda event: events.append(event) or (ended.set() if len(events) == 4 else None)
+    engine.submit([record(n, key=b"%d" % n, of=owner) for n in range(4)])
+    assert engine.release(owner) == 0  # all of them have begun
+    gate.set()
+    await asyncio.wait_for(ended.wait(), 60)
+    assert [(event.status, event.attempt) for event in events] == [(CompletionStatus.RELEASED, 0)] * 4
+    assert calls == [4]
+    await engine.close(0)
 
 
 async def test_records_that_were_to_run_alone_are_forgotten_with_their_partition():

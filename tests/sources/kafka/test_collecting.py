@@ -196,6 +196,40 @@ async def test_a_record_that_comes_while_the_store_is_away_is_not_forgotten(stag
     assert len(await letters(store)) == 1
 
 
+class _Counting(Collector):
+    given = 0  # how often partitions were assigned
+
+    def _assigned(self, consumer, places):
+        super()._assigned(consumer, places)
+        self.given += 1
+
+
+async def test_a_partition_that_is_taken_away_while_the_store_is_away_is_read_when_it_comes_back(stage, store):
+    other = f"{stage.topic}-other.dlq"
+    stage.create(topic=stage.dlq)
+    stage.create(topic=other)
+    collector = _Counting(stage.kafka(), [stage.dlq], store, group=stage.group)
+    second = Collector(stage.kafka(), [other], store, group=stage.group)  # takes nothing, but everything is given anew
+    consumer, read = collector._connect(), []
+
+    def given(times: int) -> bool:
+        read.append(consumer.poll(0.1))
+        return collector.given == times
+
+    collector._subscribe(consumer)
+    await until(lambda: given(1))
+    consumer.pause(consumer.assignment())  # as it does while it waits for the store
+    joining = asyncio.create_task(second.run())
+    try:
+        await until(lambda: given(2))
+        stage.produce([{"value": b"v"}], topic=stage.dlq)
+        await until(lambda: given(2) and any(each is not None and each.value() == b"v" for each in read))
+    finally:
+        await asyncio.to_thread(consumer.close)
+        second.stop()
+        await joining
+
+
 async def test_a_dead_letter_whose_header_names_are_no_text_is_collected(stage, store):
     stage.create(topic=stage.dlq)
     stage.produce([{"value": b"v"}], topic=stage.dlq)

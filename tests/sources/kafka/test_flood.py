@@ -34,6 +34,17 @@ def test_a_limit_of_zero_never_shuts():
     assert not any(gate.holds("timeout") for _ in range(10))
 
 
+def test_a_gate_that_was_opened_a_little_shuts_with_the_next_failure():
+    gate = FloodGate(3)
+    assert [gate.holds("timeout") for _ in range(4)] == [False, False, False, True]
+    gate.open_a_little()
+    assert not gate.is_shut
+    assert gate.holds("timeout")
+    gate.open_a_little()
+    gate.succeeded()
+    assert not gate.holds("timeout")
+
+
 async def test_when_everything_fails_the_topic_is_not_drained_into_the_dead_letter_topic(stage):
     stage.create()
     stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(500)])
@@ -90,3 +101,24 @@ async def test_records_of_one_key_that_were_held_run_in_order_after_one_was_trie
         await until(lambda: stage.committed() == 5)
     assert done == [1, 2, 3, 4]
     assert len(stage.dead_letters()) == 1
+
+
+async def test_a_consumer_that_loses_what_it_held_in_a_rebalance_goes_on_with_the_partition_that_comes_back(stage):
+    other = f"{stage.topic}-other"
+    stage.create()
+    stage.create(topic=other)
+    stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(50)])
+    broken = True
+
+    async def worker(record):
+        if broken:
+            raise ConnectionError("the database is away")
+
+    eager = {"consumer_settings": {"partition.assignment.strategy": "range"}}  # everything is taken, and given anew
+    consumer = stage.consumer(worker, dlq_flood_limit=10, dlq_flood_cooldown_ms=3_600_000, **eager)
+    async with running(consumer):
+        await until(lambda: any("40 are held" in why for why in consumer.health.reasons))  # nothing runs any more
+        broken = False
+        async with running(stage.consumer(worker, topics=[other], **eager)):
+            await until(lambda: stage.committed() == 50)
+    assert len(stage.dead_letters()) == 10

@@ -150,9 +150,12 @@ class BatchExecutionEngine(ExecutionEngine):
 
     def _run_singly(self, records: list[Record]) -> None:
         """Find out which of *records* it was; the try they had together does not count."""
-        again = [record for record in records if not record.ended]
-        for record in again:
+        open_ = [record for record in records if not record.ended]
+        for record in open_:
             record.attempts -= 1
+            if record.assignment.leaving:  # nothing more of its partition is to begin
+                self._release(record)
+        again = [record for record in open_ if not record.assignment.leaving]
         self._alone.update(again)
         self._ready.extendleft(reversed(again))
 

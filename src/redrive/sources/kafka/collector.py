@@ -177,6 +177,8 @@ class Collector:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
+        if starts:
+            consumer.resume(starts)  # the client keeps a partition paused that was so when it was taken away
 
     def _subscribe(self, consumer: Consumer) -> None:
         try:

@@ -24,6 +24,11 @@ class FloodGate:
         self.in_a_row = 0
         self.is_shut = False
 
+    def open_a_little(self) -> None:
+        """Let records in again although none has succeeded; the first that fails shuts the gate, and is held."""
+        self.in_a_row = self._limit
+        self.is_shut = False
+
     def holds(self, disposition: str) -> bool:
         """Note a record that failed for good; return True if it is to be held instead of dead-lettered."""
         if not self._limit or disposition in _OWN_FAULT:

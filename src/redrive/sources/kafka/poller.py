@@ -119,6 +119,8 @@ class BrokerPoller:
         now = self._clock.monotonic()
         if self._held and (not self._gate.is_shut or now >= self._probe_at):
             self._try_held(now)
+        if self._gate.is_shut and not self._buffered:  # what was held went with its partition: nothing is left to try
+            self._gate.open_a_little()
         if self._quarantine is not None and (free := self._quarantine.step()):
             self._work.take(free)
         self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes, shut=self._gate.is_shut)
