@@ -145,6 +145,18 @@ async def test_cancelling_behind_a_running_letter_lets_no_replayed_one_overtake(
     assert [await run(store), await run(store)] == [["a"], ["c"]]
 
 
+async def test_a_letter_that_ran_beside_others_of_its_key_when_the_queue_began_to_keep_order_can_be_replayed(store):
+    await put(store, *(ordered(name) for name in "abc"))
+    a, b, c = await claim(store, queue="lane")
+    await store.settle([(a, give_up())])
+    await order_lane(store)
+    await act(store, "replay", "a")
+    await store.settle([(c, give_up())])
+    await store.settle([(b, DELIVERED)])
+    await act(store, "replay", "c")
+    assert [await run(store), await run(store), await run(store)] == [["a"], ["c"], []]
+
+
 async def test_several_letters_of_one_key_replayed_together_run_one_at_a_time(store):
     await order_lane(store)
     await put(store, *(ordered(name) for name in "abc"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.stores.held_up import held_up_by
 
 from redrive import Redrive, RetryPolicy
 from redrive.errors import NotSupported, SourceError
@@ -193,3 +194,19 @@ async def test_other_stores_broadcast_nothing():
     app = Redrive("memory://")
     with pytest.raises(NotSupported, match="only PostgreSQL"):
         await app.desk.subscribe(EVENT, "receipt.send")
+
+
+async def test_an_event_whose_last_subscriber_leaves_while_it_is_broadcast_waits_for_the_next(app, connection):
+    await app.store.declare([QueueSpec(name="events", ordered=True)])
+    await subscribe(app, "receipt.send")
+    event = await app.enqueue(EVENT, 17, key="k", queue="events")
+    async with connection.transaction():  # holds the event's lane: by then it is known who has subscribed
+        await connection.execute("SELECT redrive.outbox_lock_lanes(ARRAY(SELECT seq FROM redrive.outbox))")
+        broadcasting = asyncio.create_task(app.store.broadcast())
+        await held_up_by(connection, broadcasting)
+        assert await app.store.unsubscribe(EVENT, "receipt.send", by="test")
+    assert await broadcasting == []
+    assert (await app.desk.show(event.id)).status == "pending"
+    await subscribe(app, "stock.reserve")
+    assert sum(each.letters for each in await app.store.broadcast()) == 1
+    assert (await app.desk.show(event.id)).status == "delivered"

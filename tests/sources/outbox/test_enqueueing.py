@@ -6,15 +6,19 @@ import asyncio
 import traceback
 
 import asyncpg
+import msgspec
 import psycopg
 import pytest
 import sqlalchemy as sa
 from tests.sources.outbox.users import KIND, USERS, set_up_django
+from tests.stores.held_up import held_up_by
+from tests.stores.samples import OPERATOR, failure
 
 from redrive import Redrive
 from redrive.core.letter import Draft
 from redrive.errors import LetterNotFound, NotSupported, QueueFull, SourceError, StoreUnavailable
 from redrive.sources.outbox.face import Outbox, Place
+from redrive.stores.contract import QueueSpec, Want
 
 
 @pytest.fixture(params=USERS)
@@ -249,3 +253,37 @@ async def test_what_the_server_says_of_other_things_stays_the_drivers_own(app, c
     with pytest.raises(asyncpg.InFailedSQLTransactionError):
         await app.outbox(connection).enqueue(KIND, "17")
     await transaction.rollback()
+
+
+async def test_a_dead_letter_of_an_ordered_queue_that_came_in_a_users_transaction_can_be_replayed(app, connection):
+    await app.store.declare([QueueSpec(name="lane", ordered=True)])
+    dead = msgspec.structs.replace(app.draft(KIND, "17", queue="lane", key="k"), failure=failure())
+    async with connection.transaction():
+        await app.outbox(connection).enqueue_many([dead])
+    await app.store.act("replay", [dead.id], **OPERATOR)
+    [claim] = await app.store.claim([Want("lane", (KIND,), 1)], lease=60, worker="w")
+    assert claim.letter.id == dead.id
+
+
+async def test_who_enqueues_many_keys_and_waits_for_one_keeps_no_later_one_from_others(app, url, connection):
+    await app.store.declare([QueueSpec(name="lane", ordered=True)])
+    named = "SELECT k FROM unnest('{a,b}'::text[]) AS k ORDER BY hashtextextended(k, hashtextextended('lane', 11))"
+    low, high = (row[0] for row in await connection.fetch(named))
+
+    def letter(key: str) -> Draft:
+        return app.draft(KIND, "17", queue="lane", key=key)
+
+    async def enqueue(*drafts: Draft) -> None:
+        user = await asyncpg.connect(url, server_settings={"lock_timeout": "30s"})
+        try:
+            async with user.transaction():
+                await app.outbox(user).enqueue_many(drafts)
+        finally:
+            await user.close()
+
+    async with connection.transaction():
+        await app.outbox(connection).enqueue_many([letter(low)])
+        waiting = asyncio.create_task(enqueue(letter(high), letter(low)))
+        await held_up_by(connection, waiting)
+        await enqueue(letter(high))  # two who wait for each other's keys would be a deadlock
+    await waiting

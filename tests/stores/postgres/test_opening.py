@@ -60,6 +60,16 @@ async def test_migrating_twice_changes_nothing_and_the_script_says_so(store, url
     assert (await get(store, "a")).payload == b"a"
 
 
+async def test_migrating_by_an_older_release_leaves_the_number_of_a_newer_schema_as_it_is(store, url, connection):
+    newest = schema.newest()
+    await connection.execute("UPDATE redrive.outbox_meta SET version = $1", newest + 3)
+    try:
+        await PostgresStore(url).migrate()
+        assert await schema.version(connection, "redrive") == (newest + 3, 1)
+    finally:
+        await connection.execute("UPDATE redrive.outbox_meta SET version = $1", newest)
+
+
 async def test_the_script_makes_the_whole_schema(store, connection):
     await connection.execute("DROP SCHEMA IF EXISTS by_hand CASCADE")
     await connection.execute(schema.script("by_hand"))  # one that is made anew needs no psql

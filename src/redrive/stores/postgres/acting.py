@@ -192,8 +192,10 @@ async def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int
     found = await turn.row("look", [canonical(letter_id)])
     if found is None:
         raise LetterNotFound(letter_id)
-    status, kept = await turn.row("version", found["seq"])
-    _refuse_edit(letter_id, status, kept, version)
+    locked = await turn.row("version", found["seq"])
+    if locked is None:  # it was removed in this moment
+        raise LetterNotFound(letter_id)
+    _refuse_edit(letter_id, locked["status"], locked["payload_version"], version)
     payload, content_type = body
     await turn.rows("edit", found["seq"], payload, escape(content_type), turn.now.wall)
     await turn.audit(by, "edit", letter_id, 1, reason)

@@ -42,6 +42,7 @@ class Row(NamedTuple):
     kind: str
     key: str | None
     lane: int
+    held: int
     status: str
     token: int
     archived_from: str | None
@@ -156,6 +157,7 @@ def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
     turn.rang = True
     for row in found:
         turn.moved(row.trait, Trait(row.queue, row.kind, "pending"))
+    lanes.come_back(turn, [row.seq for row in found if row.held])
     keyed = [row for row in found if row.key is not None and turn.queue(row.queue).ordered]
     # Those that came to rest before their queue kept order have no lane yet.
     turn.connection.executemany("UPDATE letters SET lane = 1 WHERE seq = ? AND lane = 0", [(r.seq,) for r in keyed])

@@ -58,6 +58,14 @@ def line_up(turn: Turn, queue: str, key: str) -> None:
             turn.sql("UPDATE letters SET lane = ?1, held = held + ?1 - lane WHERE seq = ?2", (wanted, seq))
 
 
+def come_back(turn: Turn, seqs: Sequence[int]) -> None:
+    """Let letters that come back from rest wait for their `after` alone: what held them by their key then is over."""
+    turn.connection.executemany(
+        "UPDATE letters SET held = (SELECT count(*) FROM waits WHERE waits.seq = letters.seq) WHERE seq = ?",
+        [(seq,) for seq in seqs],
+    )
+
+
 def wait_for(turn: Turn, seq: int, on_seqs: Sequence[int]) -> None:
     """Note that letter *seq* waits for *on_seqs*."""
     turn.connection.executemany("INSERT INTO waits VALUES (?, ?)", [(on_seq, seq) for on_seq in on_seqs])

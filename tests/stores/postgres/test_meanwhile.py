@@ -1,0 +1,83 @@
+"""
+What changes under those who look before they act.
+
+A lock that the test holds keeps the moment in between open, so that each of these happens in exactly one order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.stores.held_up import held_up_by
+from tests.stores.samples import (
+    DELIVERED,
+    KIND,
+    OPERATOR,
+    act,
+    claim,
+    dead,
+    get,
+    give_up,
+    letter_id,
+    names,
+    order_lane,
+    ordered,
+    put,
+    settle_all,
+)
+
+from redrive.core.turns import TURNS
+from redrive.errors import LetterNotFound
+from redrive.stores.contract import Claim
+
+_CLAIM = """
+SELECT seq FROM redrive.outbox_exchange(4711, false, false, '{}', '{}', NULL, $1, 60, 'other', $2, true, NULL, NULL)
+"""
+_LANE = msgspec.json.encode([{"queue": "lane", "kinds": [KIND], "most": 1, "sinces": [None] * 3}]).decode()
+
+
+async def _claim_by_another(store, connection) -> Claim:
+    """Claim the first of the lane in a transaction of the connection's own; it is ours once that commits."""
+    [(seq,)] = await connection.fetch(_CLAIM, _LANE, list(TURNS))
+    return Claim(await get(store, "b"), seq, 0.0)
+
+
+async def _replay_while_the_next_is_claimed(store, connection) -> Claim:
+    """Let *a* come back in the very moment in which *b*, the next of its key, is claimed; return the claim."""
+    await order_lane(store)
+    await put(store, ordered("a"), ordered("b"))
+    assert await settle_all(store, give_up(), queue="lane") == ["a"]
+    async with connection.transaction():
+        claimed = await _claim_by_another(store, connection)
+        replaying = asyncio.create_task(act(store, "replay", "a"))
+        await held_up_by(connection, replaying)
+    await replaying
+    return msgspec.structs.replace(claimed, letter=await get(store, "b"))
+
+
+async def test_a_letter_that_comes_back_while_the_next_of_its_key_is_claimed_does_not_run_beside_it(store, connection):
+    claimed = await _replay_while_the_next_is_claimed(store, connection)
+    assert await claim(store, queue="lane") == []
+    assert await store.settle([(claimed, DELIVERED)]) == (True,)
+    assert names(await claim(store, queue="lane")) == ["a"]
+
+
+async def test_a_letter_that_was_claimed_while_an_older_one_came_back_can_itself_be_replayed(store, connection):
+    claimed = await _replay_while_the_next_is_claimed(store, connection)
+    assert await store.settle([(claimed, give_up())]) == (True,)
+    assert await settle_all(store, DELIVERED, queue="lane") == ["a"]
+    await act(store, "replay", "b")
+    assert await settle_all(store, DELIVERED, queue="lane") == ["b"]
+
+
+async def test_a_letter_that_is_removed_while_it_is_edited_is_not_found(store, connection):
+    await dead(store, "a")
+    await act(store, "archive", "a")
+    async with connection.transaction():
+        await connection.execute("SELECT redrive.outbox_purge_rows(ARRAY(SELECT seq FROM redrive.outbox))")
+        editing = asyncio.create_task(store.edit(letter_id("a"), b"{}", "application/json", version=1, **OPERATOR))
+        await held_up_by(connection, editing)
+    with pytest.raises(LetterNotFound):
+        await editing
