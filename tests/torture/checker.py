@@ -136,7 +136,11 @@ def sample(look: Look) -> list[str]:
     """Check the books at this moment: enqueued equals the sum of all others, counters equal a recount."""
     kept, counted, odd = look.books()
     enqueued, purged = kept.pop("enqueued", 0), kept.pop("purged", 0)
-    problems = [f"{odd} rows have a lease without a claim, or hold a negative count"] if odd else []
+    problems = (
+        [f"{odd} rows have a lease without a claim, a negative count, or a mark that is not their status's"]
+        if odd
+        else []
+    )
     if enqueued != sum(kept.values()) + purged:
         problems.append(f"the books do not balance: {enqueued} enqueued, {purged} purged, {kept}")
     kept = {status: n for status, n in kept.items() if n}

@@ -37,7 +37,7 @@ class Counted(NamedTuple):
 
     kept: dict[str, int]  # what the counters say
     counted: dict[str, int]  # what a recount says
-    odd: int  # rows in flight that nobody holds, or that wait for less than nothing
+    odd: int  # rows in flight that nobody holds, that wait for less than nothing, or that no index would find
 
 
 class Lease(NamedTuple):
@@ -104,7 +104,8 @@ class SqliteLook:
             counted = dict(self._ask("SELECT status, count(*) FROM letters GROUP BY status"))
             odd = (
                 "SELECT count(*) FROM letters "
-                "WHERE held < 0 OR (status = 'in_flight' AND token NOT IN (SELECT token FROM holders))"
+                "WHERE held < 0 OR (status = 'in_flight' AND token NOT IN (SELECT token FROM holders)) "
+                "OR (status = 'failed') <> (dead IS 1) OR (status = 'archived') <> (archived_from IS NOT NULL)"
             )
             return Counted(kept, counted, self._ask(odd)[0][0])
 

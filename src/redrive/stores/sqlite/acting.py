@@ -20,7 +20,7 @@ from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFou
 from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.sqlite import finding, lanes, rows
-from redrive.stores.sqlite.compiling import compile_query
+from redrive.stores.sqlite.compiling import compile_query, standing
 from redrive.stores.sqlite.scanning import Walk, scan
 from redrive.stores.sqlite.turn import Trait
 
@@ -117,10 +117,10 @@ def _row(turn: Turn, letter_id: str) -> Row:
 
 def _replay(turn: Turn, found: Sequence[Row], act: Act) -> None:
     turn.connection.executemany(
-        "UPDATE letters SET status = 'pending', token = ?, updated_us = ?, due_us = ?, cycle_us = ?, attempts = 0, "
-        "losses = 0, category = NULL, error_type = NULL, last_error = NULL, fingerprint = NULL, why = 'replayed', "
-        "first_failed_us = NULL, failed_us = NULL, tries = NULL, applied_policy = NULL, cycles = cycles + 1, "
-        "generation = coalesce(?, generation), failure_history = ? WHERE seq = ?",
+        "UPDATE letters SET status = 'pending', dead = NULL, token = ?, updated_us = ?, due_us = ?, cycle_us = ?, "
+        "attempts = 0, losses = 0, category = NULL, error_type = NULL, last_error = NULL, fingerprint = NULL, "
+        "why = 'replayed', first_failed_us = NULL, failed_us = NULL, tries = NULL, applied_policy = NULL, "
+        "cycles = cycles + 1, generation = coalesce(?, generation), failure_history = ? WHERE seq = ?",
         [(act.token, *(turn.now_us,) * 3, act.generation, _history(turn, row, act), row.seq) for row in found],
     )
     _rejoin(turn, found)
@@ -167,8 +167,8 @@ def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
 
 def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
     turn.connection.executemany(
-        "UPDATE letters SET status = 'archived', archived_from = status, token = ?, updated_us = ?, why = ?, "
-        "held = held - (lane = 2), lane = min(lane, 1) WHERE seq = ?",
+        "UPDATE letters SET status = 'archived', dead = NULL, archived_from = status, token = ?, updated_us = ?, "
+        "why = ?, held = held - (lane = 2), lane = min(lane, 1) WHERE seq = ?",
         [(act.token, turn.now_us, f"archived by {act.by}", row.seq) for row in found],
     )
     for row in found:
@@ -179,8 +179,8 @@ def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
 
 def _restore(turn: Turn, found: Sequence[Row], act: Act) -> None:
     turn.connection.executemany(
-        "UPDATE letters SET status = archived_from, archived_from = NULL, token = ?, updated_us = ?, why = ? "
-        "WHERE seq = ?",
+        "UPDATE letters SET status = archived_from, dead = nullif(archived_from = 'failed', 0), archived_from = NULL, "
+        "token = ?, updated_us = ?, why = ? WHERE seq = ?",
         [(act.token, turn.now_us, f"restored by {act.by}", row.seq) for row in found],
     )
     _rejoin(turn, [row for row in found if row.archived_from == Status.PENDING])
@@ -271,8 +271,8 @@ def step(turn: Turn, plan_id: str, limit: int) -> Step:
 def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
     """Return the rows to act on, how far was looked, and at how many."""
     compiled = compile_query(parse(plan.query), plan.created_us, turn.connection)
-    # The verb's own status, as a literal: acts touch nothing else, and a partial index answers it.
-    where = f"status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ?"
+    # The verb's own status: acts touch nothing else, and a partial index answers it.
+    where = f"{standing(VERBS[plan.verb])} AND {compiled.where} AND token <= ?"
     narrowed = compiled._replace(where=where, bindings=(*compiled.bindings, plan.cutoff))
     found: list[Row] = []
     cursor, looked_at = plan.cursor, 0

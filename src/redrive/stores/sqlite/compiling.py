@@ -28,6 +28,7 @@ _NUMBERS = ("attempts", "losses", "cycles", "generation")
 _COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _MIRRORED = {"gt": "<", "ge": "<=", "lt": ">", "le": ">="}
 _SPANS = {"age": ("created_us", _MIRRORED, -1), "failed": ("failed_us", _MIRRORED, -1), "due": ("due_us", _COMPARE, 1)}
+_INDEXED = {Status.FAILED: "dead = 1", Status.ARCHIVED: "archived_from IS NOT NULL"}
 _SHORTEST_SEARCH = 3  # characters: the index knows trigrams
 
 
@@ -90,11 +91,16 @@ def _clause(term: Term, now_us: int, connection: apsw.Connection) -> Clause | No
     return _text(term) if term.field in _TEXT else None
 
 
+def standing(status: Status) -> str:
+    """Return the condition for *status*, in the words of the partial index that has such letters."""
+    return _INDEXED.get(status, f"status = '{status.value}'")
+
+
 def _status(term: Term) -> Clause:
     # Literals, because a partial index is used only if its own condition stands in the text; they are our words.
     words = ", ".join(f"'{Status(str(value)).value}'" for value in term.values)
     if len(term.values) == 1 and not term.negated:
-        return Clause(f"status = {words}")
+        return Clause(standing(Status(str(term.values[0]))))
     return Clause(f"status {'NOT ' * term.negated}IN ({words})")
 
 

@@ -43,7 +43,7 @@ def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
     failure = move.failure
     assert failure is not None, "a move to failed carries its failure"  # noqa: S101 - decide never does otherwise
     turn.sql(
-        "UPDATE letters SET status = 'failed', token = ?, updated_us = ?, why = ?, "
+        "UPDATE letters SET status = 'failed', dead = 1, token = ?, updated_us = ?, why = ?, "
         "attempts = attempts - ?, losses = losses + ?, category = ?, error_type = ?, last_error = ?, fingerprint = ?, "
         "first_failed_us = coalesce(first_failed_us, ?), failed_us = ?, applied_policy = ?, tries = ?, "
         "lane = min(lane, 1), "

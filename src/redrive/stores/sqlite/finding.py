@@ -108,6 +108,6 @@ def _group(connection: apsw.Connection, heap: Heap) -> Group:
 
 def oldest_failed(connection: apsw.Connection) -> Letter | None:
     """Return the dead letter that has waited longest."""
-    sql = f"SELECT {rows.ALL} FROM letters WHERE status = 'failed' ORDER BY failed_us, seq LIMIT 1"  # noqa: S608 - ours
+    sql = f"SELECT {rows.ALL} FROM letters WHERE dead = 1 ORDER BY failed_us, seq LIMIT 1"  # noqa: S608 - ours
     row = connection.execute(sql).fetchone()
     return None if row is None else rows.letter_of(connection, row)

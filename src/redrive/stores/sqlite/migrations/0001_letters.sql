@@ -55,7 +55,8 @@ CREATE TABLE letters (
     release          TEXT,
     archived_from    TEXT,
     tries            BLOB,              -- the attempt log of this cycle: JSON
-    failure_history  BLOB               -- ended cycles: JSON
+    failure_history  BLOB,              -- ended cycles: JSON
+    dead             INTEGER            -- 1 while it is failed: indexes on this, not on the status, cost a claim nothing
 ) STRICT;
 
 CREATE UNIQUE INDEX letters_id ON letters (id);
@@ -63,16 +64,16 @@ CREATE UNIQUE INDEX letters_idempotency ON letters (queue, kind, idempotency_key
 CREATE INDEX letters_due ON letters (queue, kind, priority, due_us, seq) WHERE status = 'pending' AND held = 0;
 CREATE INDEX letters_lease ON letters (lease) WHERE status = 'in_flight';
 CREATE INDEX letters_lane ON letters (queue, key, seq) WHERE lane > 0 AND status IN ('pending', 'in_flight');
-CREATE INDEX letters_held ON letters (seq) WHERE status = 'pending' AND held > 0;
-CREATE INDEX failed_seq ON letters (seq) WHERE status = 'failed';
-CREATE INDEX failed_kind ON letters (kind, seq) WHERE status = 'failed';
-CREATE INDEX failed_queue ON letters (queue, seq) WHERE status = 'failed';
-CREATE INDEX failed_group ON letters (fingerprint, seq) WHERE status = 'failed';
-CREATE INDEX failed_error_type ON letters (error_type, seq) WHERE status = 'failed';
-CREATE INDEX failed_category ON letters (category, seq) WHERE status = 'failed';
-CREATE INDEX failed_at ON letters (failed_us, seq) WHERE status = 'failed';
+CREATE INDEX letters_held ON letters (seq) WHERE held > 0;
+CREATE INDEX failed_seq ON letters (seq) WHERE dead = 1;
+CREATE INDEX failed_kind ON letters (kind, seq) WHERE dead = 1;
+CREATE INDEX failed_queue ON letters (queue, seq) WHERE dead = 1;
+CREATE INDEX failed_group ON letters (fingerprint, seq) WHERE dead = 1;
+CREATE INDEX failed_error_type ON letters (error_type, seq) WHERE dead = 1;
+CREATE INDEX failed_category ON letters (category, seq) WHERE dead = 1;
+CREATE INDEX failed_at ON letters (failed_us, seq) WHERE dead = 1;
 CREATE INDEX failed_long ON letters (seq) WHERE length(last_error) > 500;  -- texts that error_text covers in part
-CREATE INDEX archived_seq ON letters (seq) WHERE status = 'archived';
+CREATE INDEX archived_seq ON letters (seq) WHERE archived_from IS NOT NULL;
 
 CREATE TABLE holders (                  -- which worker made a claim: the letters in flight carry its token
     token   INTEGER PRIMARY KEY,
