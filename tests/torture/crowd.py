@@ -38,7 +38,7 @@ def drain(
     common = {"folder": str(folder), "url": url, "ordered": keys > 0, "mutant": mutant}
     with Nursery() as nursery:
         putting = nursery.start("tests.torture.crowd:put", **common, letters=letters, keys=keys)
-        assert nursery.wait(putting, patience) == 0
+        assert nursery.wait(putting, 600) == 0
         pids = [nursery.start("tests.torture.crowd:work", **common) for _ in range(processes)]
         wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), patience, 0.1)
         codes = [nursery.code(pid) for pid in pids]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.torture import kills, zombies
+from tests.torture import caught, kills, zombies
 from tests.torture.mutants import MUTANTS
 from tests.torture.nursery import Nursery
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.torture.checker import Verdict
 
 pytestmark = pytest.mark.torture
 
@@ -36,15 +38,19 @@ CAUGHT_ON_POSTGRESQL = {  # in test_pg_mutants
 
 @pytest.mark.parametrize("mutant", CAUGHT_BY_KILLS)
 def test_a_broken_build_is_caught_by_kills(tmp_path: Path, mutant: str):
-    outcome = kills.at_random(tmp_path, 25, 1, mutant=mutant, floor=0, patience=4)
-    assert any(CAUGHT_BY_KILLS[mutant] in problem for problem in outcome.verdict.problems), outcome.verdict
+    def round_(folder: Path, patience: float) -> Verdict:
+        return kills.at_random(folder, 25, 1, mutant=mutant, floor=0, patience=patience).verdict
+
+    caught.by(CAUGHT_BY_KILLS[mutant], tmp_path, round_)
 
 
 @pytest.mark.parametrize("mutant", CAUGHT_BY_ZOMBIES)
 def test_a_broken_build_is_caught_by_zombies(tmp_path: Path, mutant: str):
-    with Nursery() as nursery:
-        verdict = zombies.awake_again(nursery, tmp_path, "running", mutant=mutant, patience=4)
-    assert any(CAUGHT_BY_ZOMBIES[mutant] in problem for problem in verdict.problems), verdict
+    def round_(folder: Path, patience: float) -> Verdict:
+        with Nursery() as nursery:
+            return zombies.awake_again(nursery, folder, "running", mutant=mutant, patience=patience)
+
+    caught.by(CAUGHT_BY_ZOMBIES[mutant], tmp_path, round_)
 
 
 def test_a_build_that_takes_letters_from_living_workers_is_caught(tmp_path: Path):
