@@ -173,7 +173,7 @@ async def test_a_thread_that_takes_too_long_fails_as_timed_out_and_others_go_on(
 
     @app.handler("slow", timeout=0.02, policy=RetryPolicy.NEVER, concurrency=1)
     def slow(order: dict):
-        release.wait(20)
+        release.wait(120)
 
     @app.handler("quick")
     def quick(order: dict): ...
@@ -229,7 +229,7 @@ async def test_a_process_handlers_death_is_the_outcome_of_its_letter_alone(app, 
     async with driven(app) as test:
         killer = await app.enqueue("die", {})
         await app.enqueue("pid", {"to": str(tmp_path / "pid")})
-        await test.run_until_idle(patience=30)
+        await test.run_until_idle(patience=120)
         letter = await test.letter(killer.id)
         assert len(await test.letters("kind:pid status:delivered losses:0")) == 1
     assert (letter.status, letter.why, letter.losses) == (Status.FAILED, "worker_crashed", 3)
@@ -263,11 +263,11 @@ async def test_a_handler_runs_no_more_letters_at_once_than_its_concurrency(drive
     @app.handler("order.created", concurrency=3, engine=engine)
     async def ship(order: dict):
         async with gauge:
-            all_three.wait(20) if engine == "thread" else await asyncio.sleep(0)
+            all_three.wait(120) if engine == "thread" else await asyncio.sleep(0)
 
     async with driven(app) as test:
         await app.enqueue_many([app.draft("order.created", {}) for _ in range(12)])
-        await test.run_until_idle()
+        await test.run_until_idle(patience=120)
         assert len(await test.letters("status:delivered")) == 12
     assert gauge.most == 3
 

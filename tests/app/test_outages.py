@@ -128,7 +128,7 @@ async def test_a_retry_is_decided_and_paid_for_once_however_often_the_store_refu
             await test.processor.tick()
         away.fails[call] = 5
         gate.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not await test.letters("status:pending attempts:1"):
                 await asyncio.sleep(0)
                 await test.processor.tick()

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import sys
 import threading
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -171,16 +170,14 @@ async def test_a_letter_put_while_a_worker_rests_starts_soon(app):
 
     async with running(app):
         await until(lambda: app._running)
-        before = time.perf_counter()
         await app.enqueue("order.created", {})
         await soon(began.wait())
-        assert time.perf_counter() - before < 5
 
 
 async def test_a_letter_put_by_another_process_starts_soon(folder):
-    """Within 100 ms where the machine is idle; here only that nobody waits for the next poll."""
+    """Within 100 ms where the machine is idle; here only that it starts."""
     path = folder / "redrive.db"
-    app = Redrive(f"sqlite:///{path}", poll_seconds=30)
+    app = Redrive(f"sqlite:///{path}", poll_seconds=3_600)
     began = asyncio.Event()
 
     @app.handler("order.created")
@@ -191,8 +188,7 @@ async def test_a_letter_put_by_another_process_starts_soon(folder):
     async with app, other, running(app):
         await until(lambda: app._running)
         await other.enqueue("order.created", {})
-        async with asyncio.timeout(5):
-            await began.wait()
+        await soon(began.wait())
 
 
 async def test_a_handler_may_enqueue_the_next_letter(app):
@@ -308,7 +304,7 @@ async def test_a_worker_that_was_stopped_does_not_say_that_nothing_is_left(app):
 PROGRAM = """
 import asyncio, sys
 from redrive import Redrive
-app = Redrive(f"sqlite:///{sys.argv[1]}", drain_seconds=30, lease_seconds=1)
+app = Redrive(f"sqlite:///{sys.argv[1]}", drain_seconds=60, lease_seconds=float(sys.argv[2]))
 
 @app.handler("order.created")
 async def ship(order: dict):
@@ -328,12 +324,12 @@ print("ended", flush=True)
 class Child:
     """A worker process; it tells when a letter began and reads a line before it goes on."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, lease: float = 60) -> None:
+        self.path, self.lease = path, lease
 
     async def __aenter__(self) -> Self:
         pipe = asyncio.subprocess.PIPE
-        command = (sys.executable, "-c", PROGRAM, str(self.path))
+        command = (sys.executable, "-c", PROGRAM, str(self.path), str(self.lease))
         environment = {"PYTHONPATH": str(ROOT / "src")}
         self.process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment)
         return self
@@ -387,7 +383,7 @@ async def test_a_second_sigterm_stops_now_and_gives_the_attempt_back(on_file, fo
 
 async def test_a_letter_survives_kill_9_of_its_worker_and_runs_again(on_file, folder):
     receipt = await on_file.enqueue("order.created", {"wait": "forever"})
-    async with Child(folder / "redrive.db") as child:
+    async with Child(folder / "redrive.db", lease=2) as child:
         await child.says("began")
     ran = []
 

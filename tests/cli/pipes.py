@@ -7,7 +7,7 @@ import time
 from typing import IO
 
 
-def next_line(pipe: IO[bytes], seconds: float = 60.0) -> str:
+def next_line(pipe: IO[bytes], seconds: float = 180.0) -> str:
     """Return the next line of a pipe that is not buffered, "" at its end; raise TimeoutError if none comes."""
     line, end = b"", time.monotonic() + seconds
     while not line.endswith(b"\n"):

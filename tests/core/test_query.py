@@ -263,10 +263,10 @@ def test_only_the_star_is_special(text: str) -> None:
 
 
 def test_a_hostile_glob_takes_no_time() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()  # of its own: others may have the machine
     assert not glob("*a" * 2_000 + "b", "a" * 1_000_000)
     assert not glob("*" + "a" * 2_000 + "b*c", "a" * 1_000_000 + "c")
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 # ---------------------------------------------------------------------- refusing

@@ -38,7 +38,7 @@ def test_the_example_prints_what_the_readme_says_and_nothing_else(tmp_path):
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.stdout, done.returncode) == (block("text"), 0), done.stderr

@@ -39,7 +39,7 @@ async def answers(url: str, page) -> dict[str, list]:
     try:
         return {statement: await connection.fetch(statement) for statement in statements(page)}
     finally:
-        await asyncio.wait_for(connection.close(), 10)
+        await asyncio.wait_for(connection.close(), 60)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

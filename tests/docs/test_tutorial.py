@@ -37,7 +37,7 @@ class Reader:
     def _apart(self, command: tuple[str, ...]) -> tuple[int, str, str]:
         arguments = [sys.executable, "-m", "redrive.cli", *command]
         done = subprocess.run(
-            arguments, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60, check=False
+            arguments, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300, check=False
         )
         return done.returncode, done.stdout, done.stderr
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from redrive.engine.execution import Engine
     from redrive.engine.handler import Handler
 
-PATIENCE = 20.0  # seconds; only a broken build waits so long
+PATIENCE = 120.0  # seconds; only a broken build waits so long
 
 
 def letter(payload: bytes = b'{"order": 17}', **fields: Any) -> Letter:

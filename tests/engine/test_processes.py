@@ -238,7 +238,10 @@ async def test_an_endless_loop_is_killed_when_its_time_is_up(pair):
 
 async def test_what_a_killed_handler_had_started_dies_with_it(engine, tmp_path):
     begun = tmp_path / "begun"
-    await run(engine, handler(handlers.start_a_program, timeout=1.0), letter(told(begun)))
+    for limit in (1.0, 5.0, 30.0):  # it must have started its program before its time is up
+        await run(engine, handler(handlers.start_a_program, timeout=limit), letter(told(begun)))
+        if begun.exists() and begun.read_text():
+            break
 
     assert await is_gone(await pid_in(begun))
 
@@ -284,14 +287,24 @@ async def test_a_child_that_dies_idle_costs_no_letter(engine):
 
 async def test_the_time_to_import_a_handler_does_not_count(tmp_path, monkeypatch):
     (tmp_path / "slow_to_import.py").write_text(
-        "import threading\nthreading.Event().wait(0.5)\ndef ship(payload): pass\n"
+        "import os, threading\n"
+        "threading.Event().wait(float(os.environ.get('TIME_TO_IMPORT', '0')))\n"
+        "def ship(payload): pass\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    engine = ProcessEngine(1)
     import slow_to_import  # noqa: PLC0415
 
-    outcome = await run(engine, handler(slow_to_import.ship, timeout=0.3))
-    await engine.close(0)
+    for limit in (
+        0.3,
+        3.0,
+        20.0,
+    ):  # a handler that does nothing may take long on a busy machine; its import takes longer
+        monkeypatch.setenv("TIME_TO_IMPORT", f"{limit * 1.5}")
+        engine = ProcessEngine(1)
+        outcome = await run(engine, handler(slow_to_import.ship, timeout=limit))
+        await engine.close(0)
+        if outcome is SUCCEEDED:
+            break
 
     assert outcome is SUCCEEDED
 
@@ -365,7 +378,7 @@ async def test_closing_leaves_no_descriptor_behind():
     await run(engine, handler(handlers.exit_at_once))
     await engine.close(0)
 
-    assert _descriptors() == before
+    assert await comes_true(lambda: _descriptors() <= before)  # a child of another test may have gone meanwhile
 
 
 def _descriptors() -> int:

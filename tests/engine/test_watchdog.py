@@ -13,6 +13,7 @@ from tests.engine.starting import PATIENCE
 from redrive.engine.watchdog import EXIT_CODE, Watchdog
 
 ROOT = Path(__file__).parents[2]
+SPANS = (0.05, 1.0, 10.0)  # seconds, each tried if the machine itself stood still for the one before
 
 
 async def test_it_bites_once_the_loop_is_blocked():
@@ -25,28 +26,44 @@ async def test_it_bites_once_the_loop_is_blocked():
 
 
 async def test_it_leaves_a_loop_that_turns_alone():
-    bitten = threading.Event()
-    dog = Watchdog(1.0, bite=bitten.set)
-    dog.start()
-    for _ in range(20):
-        await asyncio.sleep(0.005)
-    dog.stop()
+    for seconds in SPANS:
+        bitten = threading.Event()
+        dog = Watchdog(seconds, bite=bitten.set)
+        dog.start()
+        for _ in range(40):
+            await asyncio.sleep(seconds / 20)  # in all twice as long as it waits
+        dog.stop()
+        if not bitten.is_set():
+            break
     assert not bitten.is_set()
 
 
 async def test_stopped_it_bites_no_more():
-    bitten = threading.Event()
-    dog = Watchdog(0.05, bite=bitten.set)
-    dog.start()
-    dog.stop()
-    assert not bitten.wait(0.2)  # blocked for longer than it would have waited
+    for seconds in SPANS:
+        bitten = threading.Event()
+        dog = Watchdog(seconds, bite=bitten.set)
+        dog.start()
+        dog.stop()
+        if not bitten.wait(4 * seconds):  # blocked for longer than it would have waited
+            break
+    assert not bitten.is_set()
 
 
 def test_a_worker_with_a_blocked_loop_is_ended_and_says_so(tmp_path):
+    for seconds in (0.3, 3, 30):  # a start that takes longer is bitten too, and says another place
+        done = _blocked(tmp_path, seconds)
+        if "in ship" in done.stderr:
+            break
+    assert done.returncode == EXIT_CODE
+    assert "the event loop is blocked" in done.stderr
+    assert "in ship" in done.stderr  # where it hangs
+
+
+def _blocked(folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
     program = f"""
 import asyncio, threading
 from redrive import Redrive
-app = Redrive("sqlite:///{tmp_path}/redrive.db", watchdog_seconds=0.3)
+app = Redrive("sqlite:///{folder}/redrive.db", watchdog_seconds={seconds})
 
 @app.handler("order.created")
 async def ship(order: dict):
@@ -57,7 +74,7 @@ async def main():
     await app.run(watchdog=True)
 asyncio.run(main())
 """
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -65,6 +82,3 @@ asyncio.run(main())
         timeout=PATIENCE,
         check=False,
     )
-    assert done.returncode == EXIT_CODE
-    assert "the event loop is blocked" in done.stderr
-    assert "in ship" in done.stderr  # where it hangs

@@ -8,27 +8,35 @@ the project. The server itself is run by `postgres`.
 from __future__ import annotations
 
 import io
-import os
 import platform
 import shutil
-import subprocess
 import tarfile
 import zipfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tests.servers import fetching
 from tests.servers.postgres import Missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = "18.4.0"
 _CPU = {"x86_64": "amd64", "aarch64": "arm64v8"}.get(platform.machine(), platform.machine())
 _ARTIFACT = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-{_CPU}:{VERSION}"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "redrive" / f"postgres-{VERSION}"
+CACHE = fetching.CACHE / f"postgres-{VERSION}"
 
 
 def binaries() -> Path:
     """Return the folder of the programs; the first time they are fetched."""
-    if not (CACHE / "complete").exists():
-        _fetch()
+    if not _is_complete():
+        with fetching.alone():
+            if not _is_complete():
+                _fetch()
     return CACHE / "bin"
+
+
+def _is_complete() -> bool:
+    return (CACHE / "complete").exists()
 
 
 def _fetch() -> None:
@@ -37,7 +45,7 @@ def _fetch() -> None:
         raise Missing("PostgreSQL with extensions is not in the cache and Maven is not here; apt-get install maven")
     CACHE.mkdir(parents=True, exist_ok=True)
     command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={CACHE}"]
-    done = subprocess.run(command, cwd=CACHE, capture_output=True, text=True, check=False)
+    done = fetching.run(command, CACHE)
     jars = list(CACHE.glob("*.jar"))
     if done.returncode or not jars:
         raise Missing(f"Maven could not fetch {_ARTIFACT}: {done.stdout[-1000:]}{done.stderr[-1000:]}")

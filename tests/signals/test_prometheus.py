@@ -43,7 +43,7 @@ async def scrape(port: int) -> dict[Series, float]:
     """Return every sample by its name and the values of its labels, as Prometheus reads them."""
 
     def fetch() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
     text = await asyncio.to_thread(fetch)

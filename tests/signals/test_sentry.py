@@ -51,7 +51,7 @@ class Ingest:
 
     def take(self, body: bytes) -> None:
         self.asked.set()
-        self.gate.wait(20)
+        self.gate.wait(120)
         self.bodies.append(body)
         lines = body.split(b"\n")[1:]
         for header, item in zip(lines[::2], lines[1::2], strict=False):
@@ -66,6 +66,12 @@ class Ingest:
         self.gate.set()
         self.server.shutdown()
         self.server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """What is looked at after closing must have been sent by then, however slow the machine."""
+    monkeypatch.setattr("redrive.signals.sentry._PATIENCE", 60.0)
 
 
 @pytest.fixture
@@ -140,7 +146,7 @@ async def test_a_sentry_that_does_not_answer_holds_no_letter_up(ingest):
     ingest.gate.clear()
     app = shop(ingest.dsn)
     assert await run(app, letters=50) == 50
-    assert ingest.asked.wait(20)
+    assert ingest.asked.wait(120)
     assert ingest.bodies == []  # all letters are settled, and Sentry has not answered once
     ingest.gate.set()
     await app.close()
@@ -167,7 +173,7 @@ async def test_an_application_that_has_sentry_already_reports_by_it_once_and_wit
             app = shop("sdk")
             await run(app)
             await app.close()
-            sentry_sdk.flush(5)
+            sentry_sdk.flush(60)
         finally:
             sentry_sdk.get_client().close()
             sentry_sdk.get_global_scope().set_client(None)

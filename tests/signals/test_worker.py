@@ -23,14 +23,14 @@ app = Redrive("sqlite:///letters.db")
 @app.handler("look")
 def look(_: dict) -> None:
     url = f"http://127.0.0.1:{os.environ['REDRIVE_METRICS_PORT']}/metrics"
-    pathlib.Path("page").write_bytes(urllib.request.urlopen(url, timeout=20).read())
+    pathlib.Path("page").write_bytes(urllib.request.urlopen(url, timeout=60).read())
 """
 
 
 def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(Path(redrive.__file__).parents[1])} | variables
     command = [sys.executable, "-m", "redrive.cli", "--url", "sqlite:///letters.db", *arguments]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.slow

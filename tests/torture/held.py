@@ -63,9 +63,8 @@ async def latency(url: str, *, seconds: float, rate: int, held: bool = True) -> 
     store = PostgresStore(url)
     await store.open()
     async with held_transaction(url, held=held):
-        end = time.monotonic() + seconds
-        producing = asyncio.create_task(_produce(store, rate, end))
-        took, letters = await _consume(store, end, producing)
+        producing = asyncio.create_task(_produce(store, rate, round(rate * seconds)))
+        took, letters = await _consume(store, producing)
     await store.close()
     third = len(took) // 3
     return Latency(letters, *_points(took[:third]), *_points(took[-third:]))
@@ -90,11 +89,11 @@ async def drain(url: str, *, letters: int, held: bool) -> float:
     return took
 
 
-async def _produce(store: PostgresStore, rate: int, end: float) -> int:
-    """Put at a steady rate, by the clock; return how many."""
+async def _produce(store: PostgresStore, rate: int, letters: int) -> int:
+    """Put so many *letters* at a steady rate, by the clock; return how many."""
     began, put = time.monotonic(), 0
-    while (now := time.monotonic()) < end:
-        due = round((now - began) * rate) - put
+    while put < letters:
+        due = min(letters, round((time.monotonic() - began) * rate)) - put
         if due:
             await store.put(_drafts(due))
             put += due
@@ -102,12 +101,12 @@ async def _produce(store: PostgresStore, rate: int, end: float) -> int:
     return put
 
 
-async def _consume(store: PostgresStore, end: float, producing: asyncio.Task[int]) -> tuple[list[float], int]:
+async def _consume(store: PostgresStore, producing: asyncio.Task[int]) -> tuple[list[float], int]:
     took, settled, done = [], [], 0
     while settled or not producing.done() or done < producing.result():
-        began = time.monotonic()
+        began, steady = time.monotonic(), not producing.done()
         exchanged = await store.exchange(_moves(settled), [WANT], lease=60, worker="w")
-        if began < end:
+        if steady:
             took.append((time.monotonic() - began) * 1_000)
         done += len(settled)
         settled = exchanged.claims

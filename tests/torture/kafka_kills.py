@@ -46,11 +46,14 @@ class Outcome(msgspec.Struct, kw_only=True):
 class Group:
     """Members of one group on a topic of their own; use it as a context manager."""
 
-    def __init__(self, bootstrap: str, folder: Path, name: str, protocol: str = "classic") -> None:
+    def __init__(
+        self, bootstrap: str, folder: Path, name: str, protocol: str = "classic", *, mortal: bool = True
+    ) -> None:
+        """*mortal* members are missed soon after they were killed, and when they stand still for a second."""
         self.stage = Stage(bootstrap, name)
         self.book = folder / "book"
         self.book.touch()
-        self._protocol = protocol
+        self._protocol, self._mortal = protocol, "mortal" if mortal else "immortal"
         self._members: list[subprocess.Popen[bytes]] = []
         self.stage.create(partitions=PARTITIONS)
 
@@ -66,7 +69,7 @@ class Group:
     def start(self, failpoints: str = "") -> None:
         """Let one more member join."""
         stage = self.stage
-        words = [stage.bootstrap, stage.topic, stage.group, str(self.book), self._protocol]
+        words = [stage.bootstrap, stage.topic, stage.group, str(self.book), self._protocol, self._mortal]
         env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "REDRIVE_FAILPOINTS": failpoints}
         self._members.append(
             subprocess.Popen([sys.executable, "-m", "tests.torture.kafka_member", *words], env=env, cwd=ROOT)

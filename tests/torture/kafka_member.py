@@ -3,7 +3,7 @@ One member of a consumer group in a process of its own, until it is killed.
 
 Its worker writes down every record that it has handled (`partition offset key number`), in one
 write; every tenth it rejects, every tenth it handles at the second try. Usage:
-`python -m tests.torture.kafka_member BOOTSTRAP TOPIC GROUP FILE PROTOCOL`.
+`python -m tests.torture.kafka_member BOOTSTRAP TOPIC GROUP FILE PROTOCOL mortal|immortal`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
 DEAD, SECOND = 3, 7  # the last digit of what is rejected, and of what fails once
 
 
-async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any) -> None:
+async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any, mortal: str) -> None:
     """Consume until killed, or asked to leave."""
     book = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -33,18 +33,20 @@ async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any)
         await asyncio.sleep(0.002)
         os.write(book, b"%d %d %s %d\n" % (record.partition, record.offset, record.key or b"", number))
 
-    quick = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200} if protocol == "classic" else {}
+    # Quick to be missed, if it is to be killed; otherwise patient, so that only who leaves is gone.
+    quick = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200} if mortal == "mortal" else {}
     consumer = ParallelConsumer(
         [topic],
         worker,
         group=group,
-        execution=ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0, max_revoke_grace_ms=1000),
+        execution=ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0, max_revoke_grace_ms=1000 if quick else 30_000),
         kafka=KafkaConfig(
             bootstrap_servers=bootstrap,
             group_protocol=protocol,
             commit_interval_ms=20,
             poll_batch_size=50,
             queue_max_messages=300,
+            dlq_flush_timeout_ms=60_000,  # one that is only late must not be written twice
             crash_loop_limit=0,  # kills at random say nothing of the records
             settings=quick,
         ),
@@ -54,4 +56,4 @@ async def main(bootstrap: str, topic: str, group: str, path: str, protocol: Any)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:6]))
+    asyncio.run(main(*sys.argv[1:7]))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NAME = "redrive.db"
 _LEASE_MASK = (1 << 43) - 1
+_PATIENCE = 60  # seconds; a server that is gone refuses at once: only one that is slow is waited for
 
 
 class Row(NamedTuple):
@@ -85,7 +86,7 @@ class SqliteLook:
             self.connection = place
             return
         self.connection = apsw.Connection(str(place), flags=apsw.SQLITE_OPEN_READWRITE)
-        self.connection.set_busy_timeout(5_000)
+        self.connection.set_busy_timeout(_PATIENCE * 1_000)
         self.connection.pragma("query_only", 1)
 
     def __enter__(self) -> Self:
@@ -133,7 +134,11 @@ class SqliteLook:
     def _ask(self, sql: str) -> list[Any]:
         try:
             return self.connection.execute(sql).fetchall()
-        except (apsw.SQLError, apsw.BusyError) as error:  # the schema is not there yet, or is being made
+        except (
+            apsw.SQLError,
+            apsw.BusyError,
+            apsw.ProtocolError,
+        ) as error:  # the schema is not there yet, or is being made
             raise Away from error
 
 
@@ -208,7 +213,7 @@ class PostgresLook:
         import asyncpg  # noqa: PLC0415 - only where there is a driver
 
         if self._connection is None or self._connection.is_closed():
-            self._connection = await asyncpg.connect(self._url, timeout=5, command_timeout=20)
+            self._connection = await asyncpg.connect(self._url, timeout=_PATIENCE, command_timeout=_PATIENCE)
         named = [sql.replace("redrive.", f'"{self._schema}".') for sql in statements]
         async with self._connection.transaction(isolation="repeatable_read", readonly=True):
             return [await self._run(sql) for sql in named]

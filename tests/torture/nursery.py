@@ -24,6 +24,7 @@ from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
+_PATIENCE = 120.0  # seconds until what was killed is gone; a disk may hold it for long
 
 
 class Nursery:
@@ -46,7 +47,7 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=_PATIENCE)
         self._process.stdout.close()
 
     def start(self, function: str, **arguments: Any) -> int:
@@ -71,7 +72,7 @@ class Nursery:
     def kill(self, pid: int) -> None:
         """Kill -9, and bury; the id cannot have been used again, because the nursery has not reaped it."""
         os.kill(pid, signal.SIGKILL)
-        self.wait(pid, 10)
+        self.wait(pid, _PATIENCE)
 
     def signal(self, pid: int, what: signal.Signals) -> None:
         """Send a signal; the id cannot have been used again."""

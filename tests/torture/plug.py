@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WORKERS = 3
 _LEAST = 20  # times that connections are ended
+_PATIENCE = 180.0  # seconds until workers must have begun, or ended
 _THROW_OUT = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
@@ -56,6 +57,10 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int, *, rescue:
                 server.kill()
                 time.sleep(rng.choice((0, 0, 0.2)))
                 server.restart()
+                if (
+                    cycle % 3 == 0
+                ):  # every third time somebody has looked before the next kill, however slow the machine
+                    _wait_for_a_look(sampler)
                 if rescue:
                     pids.append(start())
                     _wait_for_workers(server.url, WORKERS + cycle + 1)  # one that never began may end at once
@@ -91,9 +96,16 @@ def _wait_for_workers(url: str, count: int) -> None:
             except looks.Away:
                 return False
 
-        if not wait_for(there, 60):
+        if not wait_for(there, _PATIENCE):
             message = f"{count} workers have not begun"
             raise TimeoutError(message)
+
+
+def _wait_for_a_look(sampler: Sampler) -> None:
+    before = sampler.samples
+    if not wait_for(lambda: sampler.samples > before, _PATIENCE):
+        message = "the server is up, and cannot be looked at"
+        raise TimeoutError(message)
 
 
 def _stop(nursery: Nursery, pids: list[int]) -> list[str]:
@@ -102,7 +114,7 @@ def _stop(nursery: Nursery, pids: list[int]) -> list[str]:
     for pid in pids:
         if nursery.code(pid) is None:
             nursery.signal(pid, signal.SIGTERM)
-    wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), 30)
+    wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), _PATIENCE)
     for pid in pids:
         if nursery.code(pid) is None:
             dead.append("a worker did not end when it was asked to")

@@ -85,12 +85,12 @@ HANDLERS: dict[str, tuple[Any, Any]] = {
 def build(folder: str | Path, engine: str) -> Redrive:
     """Return an application with a poisonous kind and an innocent one, both in *engine*."""
     store = SqliteStore(Path(folder) / "redrive.db")
-    app = Redrive(
-        store=store, lease_seconds=0.6, sweep_seconds=0.1, poll_seconds=0.1, watchdog_seconds=0.8, concurrency=10
+    app = Redrive(  # the times are longer than a busy machine stalls: a worker that is only slow must lose nothing
+        store=store, lease_seconds=4, sweep_seconds=0.1, poll_seconds=0.1, watchdog_seconds=5, concurrency=10
     )  # fmt: skip
     policy = RetryPolicy.exponential(first=0.02, cap=0.05, max_attempts=2)
     poison, neighbour = HANDLERS[engine]
-    app.add_handler("poison", poison, policy=policy, engine=engine, timeout=1.0)
+    app.add_handler("poison", poison, policy=policy, engine=engine, timeout=3.0)
     app.add_handler("neighbour", neighbour, policy=policy, engine=engine)
     return app
 

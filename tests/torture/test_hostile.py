@@ -257,7 +257,7 @@ def say(folder: Path, command: list[str]) -> tuple[int, str]:
     """Run a command of redrive on the file of *folder*; return its code and all it said."""
     done = subprocess.run(
         [sys.executable, "-m", "redrive.cli", "--url", f"sqlite:///{folder}/redrive.db", *command],
-        capture_output=True, check=False, cwd=folder, timeout=60,
+        capture_output=True, check=False, cwd=folder, timeout=300,
         env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin", "COLUMNS": "200"},
     )  # fmt: skip
     return done.returncode, (done.stdout + done.stderr).decode()

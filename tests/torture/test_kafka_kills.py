@@ -40,7 +40,7 @@ def test_kill_9_of_members_at_random_loses_nothing(tmp_path: Path, bootstrap: st
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_members_that_join_and_leave_every_two_seconds_lose_nothing(tmp_path: Path, bootstrap: str, protocol: str):
     outcome = kafka_kills.Outcome(produced=1_600, problems=[])
-    with kafka_kills.Group(bootstrap, tmp_path, f"storm-{protocol}", protocol) as group:
+    with kafka_kills.Group(bootstrap, tmp_path, f"storm-{protocol}", protocol, mortal=False) as group:
         group.start()
         for round_ in range(4):
             group.start()

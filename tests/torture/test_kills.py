@@ -24,7 +24,7 @@ def test_kill_9_of_four_workers_on_one_file_loses_nothing(tmp_path: Path):
     assert outcome.verdict.ok, (
         f"replay: pytest -m torture tests/torture/test_kills.py -k four (seed {SEED})\n{outcome.verdict.problems}"
     )
-    assert outcome.samples > CYCLES / 2
+    assert outcome.samples > 10
     assert outcome.rescued > 0
 
 

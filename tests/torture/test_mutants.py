@@ -54,8 +54,10 @@ def test_a_broken_build_is_caught_by_zombies(tmp_path: Path, mutant: str):
 
 
 def test_a_build_that_takes_letters_from_living_workers_is_caught(tmp_path: Path):
-    verdict = kills.in_peace(tmp_path, mutant="rescue_of_the_living")
-    assert any("taken from living workers" in problem for problem in verdict.problems), verdict
+    def round_(folder: Path, _patience: float) -> Verdict:
+        return kills.in_peace(folder, mutant="rescue_of_the_living")
+
+    caught.by("taken from living workers", tmp_path, round_)
 
 
 def test_nobody_takes_letters_from_living_workers(tmp_path: Path):

@@ -29,7 +29,7 @@ def standby(pg: postgres.Postgres) -> Iterator[postgres.Postgres]:
     pg.psql("ALTER SYSTEM SET synchronous_standby_names = '*'")
     pg.psql("SELECT pg_reload_conf()")
     assert workload.wait_for(
-        lambda: pg.psql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1", 20
+        lambda: pg.psql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1", 120
     )
     yield copy
     postgres.discard(copy)
@@ -52,23 +52,29 @@ async def test_what_was_accepted_survives_the_primary(
     app, _ = workload.build(tmp_path, url=both(pg, standby))
     await app.open()
     working = asyncio.create_task(app.run(signals=False))
-    over = asyncio.Event()
+    over, enough, accepted = asyncio.Event(), asyncio.Event(), 0
 
     async def produce() -> None:
+        nonlocal accepted
         while not over.is_set():
             with contextlib.suppress(StoreError):
-                await app.enqueue_many([app.draft("ok", {}) for _ in range(5)])
+                accepted += len(await app.enqueue_many([app.draft("ok", {}) for _ in range(5)]))
+            if accepted >= 150:
+                enough.set()
             await asyncio.sleep(0.005)
 
     producing = asyncio.create_task(produce())
-    await asyncio.sleep(1.5)
+    await asyncio.wait_for(enough.wait(), 180)
     await asyncio.to_thread(pg.kill)
     await asyncio.sleep(0.2)
     await asyncio.to_thread(standby.psql, "SELECT pg_promote(true, 30)")
     standby.psql("ALTER SYSTEM SET synchronous_standby_names = ''")
     standby.psql("SELECT pg_reload_conf()")
-    async with asyncio.timeout(60):
-        await app.enqueue("ok", {"after": "the failover"})
+    async with asyncio.timeout(180):
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                await app.enqueue("ok", {"after": "the failover"})
+                break
     await asyncio.sleep(0.5)
     over.set()
     await producing

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.pipes import next_line
 from tests.servers import contrib
 from tests.servers.postgres import Missing, running
 from tests.torture import looks, plug, upgrade
@@ -53,11 +54,11 @@ def test_workers_of_the_previous_version_go_on_while_its_schema_is_migrated(tmp_
         _more_are_delivered(look, "before the migration")
         assert pg.psql(VERSION) == str(SCHEMA)
         migrating = _redrive_migrate(pg)
-        assert wait_for(lambda: pg.psql(VERSION) == str(schema.newest()), 60), "the migration waits for a user"
+        assert wait_for(lambda: pg.psql(VERSION) == str(schema.newest()), 180), "the migration waits for a user"
         _more_are_delivered(look, "while an index waits for a user")
         assert migrating.poll() is None
-        user.communicate(b"COMMIT;\n", timeout=20)
-        said = migrating.communicate(timeout=120)
+        user.communicate(b"COMMIT;\n", timeout=120)
+        said = migrating.communicate(timeout=240)
         assert migrating.returncode == 0, said
         assert pg.psql(VALID) == "t"
         _more_are_delivered(look, "after the migration")
@@ -76,8 +77,8 @@ def test_workers_of_this_version_go_on_while_the_next_one_is_made(tmp_path: Path
         with _open_transaction(pg) as user:
             migrating = nursery.start("tests.torture.upgrade:migrate", url=pg.url)
             _more_are_delivered(look, "while a migration waits")
-            user.communicate(b"COMMIT;\n", timeout=20)
-        assert nursery.wait(migrating, 120) == 0
+            user.communicate(b"COMMIT;\n", timeout=120)
+        assert nursery.wait(migrating, 240) == 0
         assert pg.psql(VERSION) == str(upgrade.following("redrive")[-1][0])
         _more_are_delivered(look, "after the migration")
         problems = plug._stop(nursery, workers)
@@ -89,7 +90,7 @@ def test_workers_of_this_version_go_on_while_the_next_one_is_made(tmp_path: Path
 
 def _more_are_delivered(look: looks.Look, when: str) -> None:
     before = _delivered(look)
-    assert wait_for(lambda: _delivered(look) > before + 100, 60), f"nobody works {when}"
+    assert wait_for(lambda: _delivered(look) > before + 100, 180), f"nobody works {when}"
 
 
 def _delivered(look: looks.Look) -> int:
@@ -107,14 +108,17 @@ def _redrive_migrate(pg: Postgres) -> subprocess.Popen[bytes]:
 def _open_transaction(pg: Postgres) -> Iterator[subprocess.Popen[bytes]]:
     """A user's transaction that has written to the outbox, as far as locks go, and stays open."""
     user = subprocess.Popen(
-        [pg.tool("psql"), "-X", "-q", "-A", "-t", "-d", pg.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [pg.tool("psql"), "-X", "-q", "-A", "-t", "-d", pg.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
     )
     assert user.stdin is not None
     assert user.stdout is not None
     user.stdin.write(b"BEGIN; UPDATE redrive.outbox SET why = why WHERE false; SELECT 1;\n")
     user.stdin.flush()
-    user.stdout.readline()
     try:
+        assert next_line(user.stdout) == "1\n"
         yield user
     finally:
         user.kill()

@@ -34,7 +34,7 @@ def run(nursery: Nursery, folder: Path, engine: str, kind: str) -> Ending:
     folder.mkdir()
     asyncio.run(_enqueue(folder, engine, kind))
     deaths = 0
-    while nursery.wait(nursery.start("tests.torture.poisons:work", folder=str(folder), engine=engine), 60):
+    while nursery.wait(nursery.start("tests.torture.poisons:work", folder=str(folder), engine=engine), 300):
         deaths += 1
         assert deaths <= DEATHS, f"{kind} in {engine} kills one worker after the other"
     connection = apsw.Connection(str(folder / "redrive.db"))
@@ -55,7 +55,7 @@ async def _enqueue(folder: Path, engine: str, kind: str) -> None:
 def endings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Ending]]:
     folder = tmp_path_factory.mktemp("poison")
     names = [(engine, kind) for engine in poisons.HANDLERS for kind in poisons.POISONS]
-    with Nursery() as nursery, ThreadPoolExecutor(4) as pool:
+    with Nursery() as nursery, ThreadPoolExecutor(6) as pool:
         runs = {name: pool.submit(run, nursery, folder / "-".join(name), *name) for name in names}
         yield {name: each.result() for name, each in runs.items()}
 

@@ -100,9 +100,14 @@ def build(
     lease: float = 1.0,
     sweep: float = 0.1,
     history: Path | None = None,
+    holding: bool = False,
     **settings: Any,
 ) -> tuple[Redrive, Log]:
-    """Return an application on *url*, or the file of *folder*, whose handlers write the history."""
+    """
+    Return an application on *url*, or the file of *folder*, whose handlers write the history.
+
+    With *holding*, letters of the kind `hang` never end here: others find them when this process is killed.
+    """
     log = Log(history or Path(folder) / "history")
     store = watched(url or Path(folder) / "redrive.db", log)
     app = Redrive(store=store, lease_seconds=lease, sweep_seconds=sweep, poll_seconds=0.1, **settings)
@@ -117,8 +122,8 @@ def build(
 
     async def hang(letter: Letter) -> None:
         log.write(("run_start", letter.id, letter.token))
-        if not letter.losses:  # long enough for its first worker to be killed
-            await asyncio.sleep(3)
+        if holding:
+            await _hold(app, letter)
         log.write(("effect", letter.id), ("run_end", letter.id, "ok"))
 
     async def flaky(letter: Letter) -> None:
@@ -137,6 +142,14 @@ def build(
     for function in (ok, slow, hang, flaky, bad, threaded):
         app.add_handler(function.__name__, function, policy=QUICK)
     return app, log
+
+
+async def _hold(app: Redrive, letter: Letter) -> None:
+    """Wait for ever; for one that a stall took from us put another, because the harness looks for one never lost."""
+    if letter.losses:
+        await app.enqueue("hang", {})
+    else:
+        await asyncio.Event().wait()
 
 
 def quiet() -> None:
@@ -162,8 +175,8 @@ def work(
     """
     Put *produce* letters while working; with *until_idle* end when nothing is left.
 
-    Before that, put *hanging* letters, which take seconds unless a worker died of them, and *napping*
-    ones, which take longer than a moment.
+    Before that, put *hanging* letters, which end in any worker but this one, and *napping* ones, which
+    take longer than a moment.
     """
     failpoints.ACTIVE.update(failpoints.parse(armed))
     mutants.apply(mutant)
@@ -175,7 +188,7 @@ def work(
 async def _work(
     folder: str, rng: random.Random, produce: int, first: tuple[int, int], *, until_idle: bool, **settings: Any
 ) -> None:
-    app, log = build(folder, **settings)
+    app, log = build(folder, holding=first[0] > 0, **settings)
     app.store.metronome = _watch_sweeps(folder, **settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _tell)
     await app.open()

@@ -39,8 +39,9 @@ class Bell:
             await asyncio.wait((waiter,), timeout=timeout)
         finally:
             with self._lock:
+                rang = waiter not in self._waiters  # perhaps only just now, and we have not been told yet
                 self._waiters.discard(waiter)
-        return waiter.done()
+        return rang
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

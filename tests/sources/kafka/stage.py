@@ -37,7 +37,7 @@ class Stage:
     def kafka(self, **settings: Any) -> KafkaConfig:
         quick = {"commit_interval_ms": 50}
         if not settings.get("exactly_once"):  # where it would do nothing, and be refused
-            quick["dlq_flush_timeout_ms"] = 1500
+            quick["dlq_flush_timeout_ms"] = 60_000  # one that is only late must not be written twice
         return KafkaConfig(bootstrap_servers=self.bootstrap, **{**quick, **settings})
 
     def consumer(self, worker: Any, **options: Any) -> ParallelConsumer:

@@ -174,7 +174,7 @@ async def test_a_dependency_that_fails_gets_fewer_calls_at_once_and_more_when_it
         most = max(most, running_now)
         await asyncio.sleep(0.002)
         running_now -= 1
-        if broken:
+        if broken and most == 64:  # it is well until as many as may have run at once
             raise ConnectionError("it is overloaded")
 
     execution = {

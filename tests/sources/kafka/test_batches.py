@@ -23,7 +23,7 @@ async def completions(worker, records, **config):
     engine.completed = events.put_nowait
     try:
         engine.submit(records)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             found = [await events.get() for _ in records]
     finally:
         await engine.close(0)

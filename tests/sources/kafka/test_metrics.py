@@ -15,7 +15,7 @@ from redrive.sources.kafka.prometheus import serve
 
 async def scrape(page):
     def fetch():
-        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
     families = text_string_to_metric_families(await asyncio.to_thread(fetch))

@@ -106,7 +106,7 @@ def test_a_record_that_was_parked_when_its_key_was_released_runs_and_does_not_pa
     parking = Parking(config, topics, SystemClock(), published.append, again.append)
     late = record(7, of=partition(topic=stage.topic))
     parking.bury(CompletionEvent(late, CompletionStatus.FAILURE, 0, disposition="parked"))
-    assert parking._producer.flush(10) == 0
+    assert parking._producer.flush(60) == 0
     parking.close()
     assert (published, again) == ([], [[late]])
     assert parked_keys(config, stage.dlq) == {}

@@ -41,7 +41,7 @@ async def test_a_producer_that_takes_nothing_more_is_replaced(monkeypatch):
     try:
         with pytest.raises(SourceError, match="fenced"):
             await sender.publish(letter)
-        await asyncio.wait_for(sender.publish(letter), 30)
+        await asyncio.wait_for(sender.publish(letter), 120)
     finally:
         sender.close()
     assert not made

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from tests.sources.kafka.samples import partition, record
-from tests.sources.kafka.stage import running, until
+from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, Output
@@ -195,7 +195,7 @@ async def test_where_keys_are_parked_those_behind_a_record_that_was_given_up_are
     assert [(event.offset, event.disposition) for event in bench.heard] == [(0, "stalled"), (1, "parked")]
 
 
-STALLING = {"stall_after_ms": 300}
+STALLING = {"stall_after_ms": 1500}  # longer than a busy machine keeps a record that does not stall
 NO_LIMIT = {"task_timeout_ms": None, "shutdown_drain_timeout_ms": 200}
 
 
@@ -229,7 +229,7 @@ async def test_a_thread_that_hangs_does_not_hold_back_its_partition_for_ever(sta
 
     def worker(record):
         if record.offset == 0:
-            let_go.wait(60)
+            let_go.wait(LIMIT)
 
     consumer = stage.consumer(worker, stall_policy="dlq_head", execution=NO_LIMIT, **STALLING)
     async with running(consumer):
@@ -270,7 +270,7 @@ async def test_leave_group_ends_the_consumer_with_an_error_and_leaves_the_record
 
     with pytest.raises(SourceError, match="offset 2 has held back commits"):
         await asyncio.wait_for(
-            stage.consumer(hangs, stall_policy="leave_group", execution=NO_LIMIT, **STALLING).run(), 30
+            stage.consumer(hangs, stall_policy="leave_group", execution=NO_LIMIT, **STALLING).run(), LIMIT
         )
     assert stage.committed() == 2
     async with running(stage.consumer(works)):
@@ -296,7 +296,7 @@ async def test_in_exactly_once_mode_the_outputs_of_a_record_that_was_given_up_ar
     async with running(consumer):
         await until(lambda: len(stage.read(out, **{"isolation.level": "read_committed"})) == 2)
         let_go.set()
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), LIMIT)
     sent = [message.value() for message in stage.read(out, **{"isolation.level": "read_committed"})]
     assert sorted(sent) == [b"1", b"2"]
     assert [letter.value() for letter in stage.dead_letters()] == [b"0"]

@@ -14,7 +14,7 @@ import time
 import pytest
 from confluent_kafka import TopicPartition
 from tests.sources.kafka import workers
-from tests.sources.kafka.stage import running, until
+from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive import Reject
 from redrive.errors import SettingsError
@@ -73,7 +73,7 @@ async def test_the_rest_of_a_batch_was_never_handled_after_a_timeout(stage, tmp_
     stage.create()
     own = [("book", str(tmp_path / "book").encode())]
     stage.produce([{"value": b"hangs" if n == 2 else b"%d" % n, "key": b"%d" % n, "headers": own} for n in range(6)])
-    execution = {"mode": "process", "batch_size": 6, "task_timeout_ms": 300, "max_retries": 1}
+    execution = {"mode": "process", "batch_size": 6, "task_timeout_ms": 2000, "max_retries": 1}
     async with running(stage.consumer(workers.batch_meets_its_fate, execution=execution)):
         await until(lambda: stage.committed() == 6)
     assert [letter.key() for letter in stage.dead_letters()] == [b"2"]
@@ -83,7 +83,7 @@ async def test_the_rest_of_a_batch_was_never_handled_after_a_timeout(stage, tmp_
 async def test_commits_stopped_for_good_at_a_deleted_record(stage):
     stage.create()
     stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(10)])
-    stage.admin.delete_records([TopicPartition(stage.topic, 0, 4)])[TopicPartition(stage.topic, 0)].result(30)
+    stage.admin.delete_records([TopicPartition(stage.topic, 0, 4)])[TopicPartition(stage.topic, 0)].result(LIMIT)
     seen = []
 
     async def worker(record):
@@ -184,13 +184,13 @@ async def test_one_failing_message_held_back_all_others_while_it_was_retried(sta
         done.append(record.offset)
 
     consumer = stage.consumer(worker, execution={"retry_backoff_ms": 600_000, "max_retry_backoff_ms": 600_000,
-                                                 "max_in_flight": 1, "shutdown_drain_timeout_ms": 5000})  # fmt: skip
+                                                 "max_in_flight": 1, "shutdown_drain_timeout_ms": 120_000})  # fmt: skip
     async with running(consumer):
         began = time.monotonic()
         await until(lambda: len(done) == 199)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 150
         ended = time.monotonic()
-    assert time.monotonic() - ended < 4  # a retry that is ten minutes away does not hold up the shutdown
+    assert time.monotonic() - ended < 60  # a retry that is ten minutes away does not hold up the shutdown
     assert stage.committed() == 0
 
 
@@ -272,7 +272,7 @@ async def test_everything_stood_still_while_dead_letters_could_not_be_published(
         began = time.monotonic()
         stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(500)])
         await until(lambda: len(done) == 500)
-        assert time.monotonic() - began < 3  # twenty publishes one after the other would have taken a minute
+        assert time.monotonic() - began < 30  # twenty publishes one after the other would have taken a minute
         stage.create(topic=stage.dlq)
         await until(lambda: stage.committed() == 520)
     assert len({dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters()}) == 20

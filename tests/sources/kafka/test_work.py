@@ -24,7 +24,7 @@ class Desk:
     async def run(self, records):
         self._wanted = len(records)
         self.work.take(records)
-        await asyncio.wait_for(self._enough.wait(), 20)
+        await asyncio.wait_for(self._enough.wait(), 120)
         return self.events
 
     def _deliver(self, events):

@@ -150,7 +150,7 @@ async def test_a_running_worker_broadcasts_soon_after_an_event_arrives(app, conn
     working = asyncio.create_task(app.run(signals=False))
     async with connection.transaction():
         await app.outbox(connection).enqueue(EVENT, 17)
-    await asyncio.wait_for(seen.wait(), 10)
+    await asyncio.wait_for(seen.wait(), 120)
     app.stop()
     await working
 

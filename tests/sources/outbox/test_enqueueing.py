@@ -51,7 +51,7 @@ async def test_workers_are_woken_after_the_commit(app, user):
     while await app.store.wait(0.1):
         pass
     await user.pay(app, "17")
-    assert await app.store.wait(5)
+    assert await app.store.wait(60)
 
 
 @pytest.mark.parametrize("user", ["psycopg", "asyncpg", "sqlalchemy-session", "django"], indirect=True)

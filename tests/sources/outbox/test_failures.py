@@ -27,7 +27,7 @@ def nowhere() -> str:
 
 async def with_psycopg(url: str, sql: str) -> None:
     def ask() -> None:
-        with psycopg.connect(url, connect_timeout=5) as connection:
+        with psycopg.connect(url, connect_timeout=60) as connection:
             connection.execute(sql)
 
     await asyncio.to_thread(ask)

@@ -106,7 +106,7 @@ async def test_a_worker_that_dies_between_effect_and_settling_leaves_one_effect(
     env = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     ends = [
         (
-            await asyncio.to_thread(subprocess.run, [sys.executable, "-c", WORKER, url, name], env=env, timeout=60)
+            await asyncio.to_thread(subprocess.run, [sys.executable, "-c", WORKER, url, name], env=env, timeout=300)
         ).returncode
         for _ in range(2)
     ]

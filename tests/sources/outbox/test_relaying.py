@@ -53,7 +53,7 @@ def endpoint():
 async def relayed(url: str, payload=b"{}", *, attempts: int = 1, **options):
     """Send one letter through a relay, and return what became of it."""
     async with Redrive("memory://") as app:
-        app.relay("order.paid", HttpRelay(url, timeout=2), policy=RetryPolicy.immediate(max_attempts=attempts))
+        app.relay("order.paid", HttpRelay(url, timeout=60), policy=RetryPolicy.immediate(max_attempts=attempts))
         receipt = await app.enqueue("order.paid", payload, **options)
         await app.run(until_idle=True, signals=False)
         return await app.desk.show(receipt.id)

@@ -30,7 +30,7 @@ async def claimed(app):
 async def test_no_worker_waits_for_an_open_transaction_whose_letter_waits_for_its_own(app, user):
     first = await app.enqueue(KIND, "17")
     claim = await claimed(app)
-    async with user.transaction(), asyncio.timeout(5):
+    async with user.transaction(), asyncio.timeout(60):
         await app.outbox(user).enqueue(KIND, "18", after=[first.id])
         assert await app.store.extend(BEAT, [claim], lease=60) == []
         assert await app.store.settle([(claim, DELIVERED)]) == (True,)

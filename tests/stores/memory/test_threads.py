@@ -38,6 +38,6 @@ def test_threads_with_event_loops_of_their_own_share_one_store():
 def test_a_put_on_one_thread_wakes_who_waits_on_another():
     store = MemoryStore()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(lambda: asyncio.run(store.wait(30)))
+        waiting = pool.submit(lambda: asyncio.run(store.wait(60)))
         asyncio.run(put(store, "a"))
-        assert waiting.result(timeout=10)
+        assert waiting.result(timeout=120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,13 @@ from tests.stores.samples import check_books
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch) -> None:
+    """How soon a call gives up is asked by few tests, which say so; the others may meet a machine that stalls."""
+    if find_spec("asyncpg") is not None:
+        monkeypatch.setattr("redrive.stores.postgres.server.PATIENCE", 120.0)
 
 
 @pytest.fixture

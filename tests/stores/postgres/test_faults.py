@@ -86,10 +86,10 @@ async def test_a_settlement_that_was_never_carried_out_is_refused_once_somebody_
 
 async def test_a_line_that_is_dead_without_saying_so_is_made_again(store, proxy, monkeypatch):
     monkeypatch.setattr(listening, "_ASK_AFTER", 0.05)
-    monkeypatch.setattr(listening, "_ANSWER_WITHIN", 0.1)
+    monkeypatch.setattr(listening, "_ANSWER_WITHIN", 1.0)
     far = PostgresStore(proxy.url)
     await far.open()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         await far._wire.listening.wait()
         proxy.blackhole()
         while far._wire.listening.is_set():  # noqa: ASYNC110 - nobody tells when it ends
@@ -98,7 +98,7 @@ async def test_a_line_that_is_dead_without_saying_so_is_made_again(store, proxy,
         while await far.wait(0.1):
             pass
         await put(store, "a")
-        assert await far.wait(5)
+        assert await far.wait(60)
     await far.close()
 
 
@@ -112,7 +112,7 @@ async def test_letters_are_found_by_polling_while_nobody_hears_of_them(store, pr
 
     app.add_handler("mail", note, queue=QUEUE)
     await app.open()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         await far._wire.listening.wait()
         proxy.blackhole()  # the listening connection, and the idle ones
         far._server._drop_idle()
@@ -132,7 +132,7 @@ async def test_a_sign_of_life_does_not_wait_for_a_dead_wire(wire, proxy, store):
     proxy.blackhole()
     began = time.monotonic()
     assert await wire.extend(BEAT, held, lease=12) == []
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 12, "by then the lease has ended"
 
 
 # ---------------------------------------------------------------------- errors of the server's own
@@ -163,7 +163,7 @@ async def test_conflicts_and_hiccups_are_asked_again_and_cost_no_letter_an_attem
     await app.open()
     await connection.execute(INJECT)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             for n in range(60):
                 await put(app.store, *(draft(f"{n}-{m}", kind="mail", payload=b"{}") for m in range(5)))
             await app.run(until_idle=True, signals=False)
@@ -181,7 +181,7 @@ async def test_a_server_that_takes_no_writes_is_said_to_be_read_only_until_it_ta
     monkeypatch.setattr(server, "PATIENCE", 0.1)
     await put(store, "a")
     try:
-        await switch(connection, "on")
+        await switch(connection, store, "on")
         with pytest.raises(StoreUnavailable, match="read-only"):
             await put(store, "b")
         with pytest.raises(StoreUnavailable, match="read-only"):
@@ -189,18 +189,18 @@ async def test_a_server_that_takes_no_writes_is_said_to_be_read_only_until_it_ta
         with pytest.raises(StoreUnavailable, match="read-only"):
             await PostgresStore(url).open()
     finally:
-        await switch(connection, "off")
+        await switch(connection, store, "off")
     await put(store, "b")
     assert names(await claim(store)) == [*"ab"]
 
 
-async def switch(connection, read_only: str) -> None:
+async def switch(connection, store, read_only: str) -> None:
+    """Tell the server, and wait until the process behind the store's own connection has heard of it."""
     await connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {read_only}")
     await connection.execute("SELECT pg_reload_conf()")
-    async with asyncio.timeout(5):
-        for _ in range(500):
-            if await connection.fetchval("SHOW default_transaction_read_only") == read_only:
-                return
+    show = "SHOW default_transaction_read_only"
+    async with asyncio.timeout(60):
+        while await store._server.ask(lambda own, _again: own.fetchval(show)) != read_only:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -230,7 +230,7 @@ async def test_a_queue_that_begins_and_ceases_to_keep_order_strands_no_letter(st
         while not over.is_set():
             await settle_all(store, DELIVERED)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await asyncio.gather(toggle(), produce(), work(), work())
         while await settle_all(store, DELIVERED):
             pass
@@ -246,7 +246,7 @@ async def test_an_open_transaction_of_a_user_keeps_nobody_waiting_behind_a_new_o
         await connection.execute(sql)
         declaring = asyncio.create_task(store.declare([QueueSpec(name=QUEUE, ordered=True)]))
         await asyncio.sleep(0.3)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(10):  # for as long as the other is asked again
             await put(store, draft("b", key="other"))
             assert letter_id("a") in [each.letter.id for each in await claim(store)]
         assert not declaring.done()

@@ -100,10 +100,11 @@ async def test_a_full_queue_refuses(store, connection):
 
 
 async def test_an_enqueue_wakes_those_who_wait(store, connection):
+    await asyncio.wait_for(store._wire.listening.wait(), 60)
     while await store.wait(0.1):
         pass
     await connection.execute(_ENQUEUE, None)
-    assert await store.wait(5)
+    assert await store.wait(60)
 
 
 async def test_payloads_are_json_in_the_view_and_bytes_in_the_table(store, connection):

@@ -100,7 +100,7 @@ async def test_an_exchange_goes_on_where_it_was(wire, store, boundary):
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("patience", [5.0, 0.0])
+@pytest.mark.parametrize("patience", [120.0, 0.0])
 async def test_an_exchange_on_two_connections_goes_on_where_it_was(wire, store, monkeypatch, boundary, patience):
     monkeypatch.setattr(face, "_MANY", 1)
     monkeypatch.setattr(server, "PATIENCE", patience)

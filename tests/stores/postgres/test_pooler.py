@@ -70,8 +70,8 @@ async def test_a_worker_that_listens_past_the_pooler_is_woken_by_a_put_through_i
     ears, mouth = open_store(direct), open_store(pooled)
     await ears.open()
     await mouth.open()
-    await asyncio.wait_for(ears._wire.listening.wait(), 20)
-    woken = asyncio.create_task(ears.wait(20))
+    await asyncio.wait_for(ears._wire.listening.wait(), 60)
+    woken = asyncio.create_task(ears.wait(60))
     await asyncio.sleep(0)
     await mouth.put([draft("a")])
     assert await woken
@@ -84,8 +84,8 @@ async def test_a_commit_through_the_pooler_wakes_a_worker_that_listens_past_it(p
     """A session tells after its commit, by the waker's own connection; a connection tells inside."""
     ears, app = open_store(direct), Redrive(pooled)
     await ears.open()
-    await asyncio.wait_for(ears._wire.listening.wait(), 20)
-    woken = asyncio.create_task(ears.wait(20))
+    await asyncio.wait_for(ears._wire.listening.wait(), 60)
+    woken = asyncio.create_task(ears.wait(60))
     await asyncio.sleep(0)
     await asyncio.to_thread(_enqueue, app, way)
     assert await woken

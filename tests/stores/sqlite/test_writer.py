@@ -113,9 +113,9 @@ async def test_a_writer_that_dies_leaves_nobody_waiting(path, clock):
 
     store._writer._ring = deadly
     with contextlib.suppress(StoreClosed):
-        await asyncio.wait_for(store.put([draft("a")]), 5)
+        await asyncio.wait_for(store.put([draft("a")]), 60)
     with pytest.raises(StoreClosed):
-        await asyncio.wait_for(store.put([draft("b")]), 5)
+        await asyncio.wait_for(store.put([draft("b")]), 60)
     await store.close()
 
 
@@ -130,3 +130,17 @@ async def test_who_holds_a_letter_is_known_while_it_is_in_flight_and_forgotten_a
     await sqlite.settle([(second, DELIVERED)])
     await sqlite.extend(WorkerBeat(name=WORKER, kinds=("k",)), [], lease=60)
     assert sql("SELECT worker FROM holders") == []
+
+
+async def test_who_hands_in_work_while_another_thread_closes_the_store_is_refused_and_does_not_wait_for_ever(
+    path, clock
+):
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    writer = store._writer
+    await store.close()
+    writer._closing = False  # as a caller saw it that was a moment earlier
+    with pytest.raises(StoreClosed):
+        await asyncio.wait_for(writer.submit(lambda _turn: None), 60)
+    with pytest.raises(StoreClosed):
+        await asyncio.wait_for(writer.submit(lambda _turn: None, urgent=True), 60)

@@ -78,7 +78,7 @@ class Writer:
         self._file, self._clock, self._boot, self._ring = file, clock, boot, ring
         self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
         self._urgent: deque[Operation] = deque()
-        self._closing = False
+        self._closing = self._over = False
         self._pid = os.getpid()
         self._under_way: list[Operation] = []
         self._wal_pages = 0
@@ -97,6 +97,8 @@ class Writer:
             self._waiting.put(None)
         else:
             self._waiting.put(operation)
+        if self._over:  # it ended, on another thread's word, between our look and our put: nobody else would answer
+            self._refuse_the_rest()
         return operation.future
 
     async def close(self) -> None:
@@ -121,7 +123,7 @@ class Writer:
         try:
             self._serve()
         finally:
-            self._closing = True
+            self._closing = self._over = True
             self._refuse_the_rest()
         with contextlib.suppress(apsw.Error):  # a last checkpoint is a courtesy to the next opener
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
