@@ -81,3 +81,19 @@ async def test_a_letter_that_is_removed_while_it_is_edited_is_not_found(store, c
         await held_up_by(connection, editing)
     with pytest.raises(LetterNotFound):
         await editing
+
+
+async def test_a_claim_does_not_wait_for_who_holds_a_lane_in_which_letters_arrived(store, connection):
+    await order_lane(store)
+    for key in ("held", "free"):
+        enqueue = "SELECT redrive.outbox_enqueue($1, '{}', p_queue => 'lane', p_key => $2)"
+        await connection.execute(enqueue, KIND, key)
+    async with connection.transaction():
+        seqs = "SELECT seq FROM redrive.outbox WHERE key = 'held'"
+        await connection.execute(f"SELECT redrive.outbox_lock_lanes(ARRAY({seqs}))")
+        claiming = asyncio.create_task(claim(store, queue="lane"))
+        waiting = asyncio.create_task(held_up_by(connection, claiming))  # ends when it waits, or has an answer
+        await asyncio.wait({waiting})
+        waiting.exception()
+    assert [each.letter.key for each in await claiming] == ["free"]
+    assert [each.letter.key for each in await claim(store, queue="lane")] == ["held"]

@@ -1,5 +1,6 @@
--- Functions written anew: lanes that are lined up while a letter of theirs is claimed, events whose last subscriber
--- leaves, keys in one order. CREATE OR REPLACE keeps the signatures, so that workers of the schema before go on.
+-- Functions written anew: lanes that are lined up while a letter of theirs is claimed, claims that wait for nobody's
+-- lane, events whose last subscriber leaves, keys in one order. CREATE OR REPLACE keeps the signatures, so that workers
+-- of the schema before go on.
 
 -- Put the lanes of these letters in order again, the oldest first; one that is under way stays first. The caller holds
 -- the rows of these letters and their lanes, but a claim takes the first of a lane without the lane's lock.
@@ -26,6 +27,80 @@ BEGIN
               JOIN {schema}.outbox AS n ON n.queue = l.queue AND n.key = l.key AND n.lane > 0 AND n.lane < 3
                AND n.status IN ('pending', 'in_flight')) AS w
      WHERE o.seq = w.seq AND o.lane <> w.wanted;
+END $$;
+
+-- Place letters that arrived in *p_queue*; the caller holds their lanes.
+CREATE FUNCTION {schema}.outbox_place_rows(p_queue text, p_seqs bigint[]) RETURNS void LANGUAGE sql
+AS $$
+    UPDATE {schema}.outbox AS o
+       SET lane = CASE WHEN p.first THEN 1 ELSE 2 END, held = o.held - p.first::integer
+      FROM (SELECT a.seq, row_number() OVER (PARTITION BY a.key ORDER BY a.seq) = 1 AND NOT EXISTS (
+                       SELECT 1 FROM {schema}.outbox AS b
+                        WHERE b.queue = p_queue AND b.key = a.key AND b.lane > 0 AND b.lane < 3
+                          AND b.status IN ('pending', 'in_flight')) AS first
+              FROM {schema}.outbox AS a WHERE a.seq = ANY (p_seqs) AND a.lane = 3) AS p
+     WHERE o.seq = p.seq
+$$;
+
+-- Place what arrived in *p_queue*, of the given keys or (NULL) of all; waits for those who hold their lanes.
+CREATE OR REPLACE FUNCTION {schema}.outbox_place(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE v_seqs bigint[];
+BEGIN
+    SELECT array_agg(seq) INTO v_seqs FROM {schema}.outbox
+     WHERE lane = 3 AND queue = p_queue AND (p_keys IS NULL OR key = ANY (p_keys));
+    IF v_seqs IS NOT NULL THEN
+        PERFORM {schema}.outbox_lock_lanes(v_seqs);
+        PERFORM {schema}.outbox_place_rows(p_queue, v_seqs);
+    END IF;
+END $$;
+
+-- Place what arrived in *p_queue*, of keys whose lanes nobody else holds right now. A claim may hold lanes itself, those
+-- of the letters that it settles: two claims that waited for each other's would stand still until the server ends one.
+-- What is left is placed by the next claim, or by who looks what is left to do.
+CREATE FUNCTION {schema}.outbox_place_free(p_queue text) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE v_seqs bigint[];
+BEGIN
+    SELECT array_agg(u.seq) INTO v_seqs
+      FROM (SELECT k.seqs FROM (
+                   SELECT key, array_agg(seq) AS seqs FROM {schema}.outbox
+                    WHERE lane = 3 AND queue = p_queue GROUP BY key OFFSET 0) AS k
+             WHERE pg_try_advisory_xact_lock(hashtextextended(k.key, hashtextextended(p_queue, 7))) OFFSET 0) AS free
+     CROSS JOIN LATERAL unnest(free.seqs) AS u (seq);
+    IF v_seqs IS NOT NULL THEN
+        PERFORM {schema}.outbox_place_rows(p_queue, v_seqs);
+    END IF;
+END $$;
+
+-- How many letters the queue's shared settings let a claim have now; places what arrived in an ordered one.
+CREATE OR REPLACE FUNCTION {schema}.outbox_allowed(p_queue text, p_limit integer, p_now timestamptz)
+RETURNS integer LANGUAGE plpgsql
+AS $$
+DECLARE
+    q {schema}.outbox_queues;
+    v_limit bigint := p_limit;
+BEGIN
+    SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue;
+    IF NOT FOUND THEN
+        RETURN v_limit;
+    END IF;
+    IF q.rate IS NOT NULL OR q.max_in_flight IS NOT NULL THEN  -- those who claim take turns
+        SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue FOR UPDATE;
+    END IF;
+    IF q.paused THEN
+        RETURN 0;
+    END IF;
+    IF q.max_in_flight IS NOT NULL THEN
+        v_limit := least(v_limit, q.max_in_flight - {schema}.outbox_counted(p_queue, '{in_flight}'));
+    END IF;
+    IF q.rate IS NOT NULL THEN
+        v_limit := least(v_limit, floor({schema}.outbox_allowance(q, p_now))::bigint);
+    END IF;
+    IF q.ordered THEN
+        PERFORM {schema}.outbox_place_free(p_queue);
+    END IF;
+    RETURN v_limit;
 END $$;
 
 -- Give each due event without a target to its subscribers: a letter for each, and the event is delivered, in one
