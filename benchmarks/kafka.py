@@ -141,7 +141,7 @@ class Bench:
         for name in ("0.5 ms", "5 ms"):
             rows, sleep = [], SLEEPS[name]
             for ordering in self.sizes.orderings:
-                n = 2 * self.sizes.few if ordering == "partition" else self.sizes.slept
+                n = self._few_lanes(sleep) if ordering == "partition" else self.sizes.slept
                 lanes = LANES[ordering]
                 bare = self._row(
                     "bare asyncio", f"{lanes} lanes, no Kafka", bare_lanes, 0, lanes=lanes, n=n, sleep=sleep
@@ -150,6 +150,10 @@ class Bench:
                 rows += [ours, bare, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
                 self._ratio(f"{name} of I/O, {ordering}, beside bare asyncio lanes", ours, bare, 0.9)
             self._table(f"A handler that awaits for {name}", RATE, rows)
+
+    def _few_lanes(self, sleep: float) -> int:
+        """Return as many records as eight lanes work on for some seconds: the start is on the clock."""
+        return 2 * self.sizes.few if sleep >= SLEEPS["5 ms"] else 10 * self.sizes.few
 
     def _pyrallel_sleeping(self, ordering: str, n: int, sleep: float) -> list[Row | None]:
         if not self.sizes.extras:

@@ -141,7 +141,7 @@ class KafkaConfig:
     group_instance_id: str | None = None  # static membership
     session_timeout_ms: int | None = None
     poll_batch_size: int = 1000
-    queue_max_messages: int = 5_000  # records in memory that are neither handled nor dead-lettered
+    queue_max_messages: int = 20_000  # records in memory that are neither handled nor dead-lettered
     message_cache_max_bytes: int = 64 * _MIB  # … and their bytes
     commit_interval_ms: int = 1000
     crash_loop_limit: int = 3  # starts without progress or a clean end, before records run one at a time; 0: never
