@@ -34,12 +34,13 @@ class Sizes:
     letters: int  # ours, and everybody who batches
     singles: int  # one commit a letter: fewer, because some of these slow down as their file grows
     runs: int
+    turns: int  # in which we and the loops without a queue take turns
     cut: float | None  # seconds for each of a peer's two phases
     extras: bool  # rows that no ratio needs
 
 
-FULL = Sizes(letters=50_000, singles=5_000, runs=3, cut=None, extras=True)
-QUICK = Sizes(letters=10_000, singles=2_000, runs=1, cut=2.5, extras=False)
+FULL = Sizes(letters=50_000, singles=5_000, runs=3, turns=9, cut=None, extras=True)
+QUICK = Sizes(letters=10_000, singles=2_000, runs=1, turns=1, cut=2.5, extras=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +92,6 @@ PEERS = [
     ),
     Peer(name="raw apsw", setting="batch 1", case=sqlite_raw.raw_apsw, arguments={"batch": 1}, raw=True),
     Peer(
-        name=RAW_LOOP[0],
-        setting=RAW_LOOP[1],
-        case=sqlite_raw.raw_apsw,
-        arguments={"batch": BATCH},
-        batch=BATCH,
-        raw=True,
-    ),
-    Peer(
         name="raw apsw",
         setting="batch 500, acknowledge and claim in one commit",
         case=sqlite_raw.raw_apsw,
@@ -109,8 +102,16 @@ PEERS = [
         extra=True,
     ),
 ]
+BARE = Peer(
+    name=RAW_LOOP[0],
+    setting=RAW_LOOP[1],
+    case=sqlite_raw.raw_apsw,
+    arguments={"batch": BATCH},
+    batch=BATCH,
+    raw=True,
+)
+ASYNC = "app.run(until_idle=True), async handler"
 ENGINES: list[tuple[EngineName, str]] = [
-    ("async", "app.run(until_idle=True), async handler"),
     ("thread", "threads"),
     ("process", "processes"),
 ]
@@ -123,9 +124,11 @@ def run(*, quick: bool) -> Report:
     peers = [peer for peer in PEERS if sizes.extras or not peer.extra]
     measured = [(peer, answers) for peer in peers if (answers := _peer(peer, sizes, report))]
     awaited = _enqueue_rows(sizes)
-    drained = [_drain_row(engine, setting, sizes) for engine, setting in ENGINES]
+    ours, bare, same = _taking_turns(sizes)
+    measured.append((BARE, bare))
+    drained = [_our_row(ASYNC, ours), *(_drain_row(engine, setting, sizes) for engine, setting in ENGINES)]
     awaited += [_row(peer, answers, "put") for peer, answers in measured if peer.puts]
-    drained.append(_same_writes_row(sizes))
+    drained.append(_same_writes_row(sizes, same))
     drained += [_row(peer, answers, "get") for peer, answers in measured if peer.gets]
     report.tables.append(Table(title="Enqueue: durable when the call returns", unit="letters/s", rows=awaited))
     report.tables.append(Table(title="Drain: handled and acknowledged", unit="letters/s", rows=drained))
@@ -185,13 +188,21 @@ def _on_new_file(case: Callable[..., dict[str, Any]], **arguments: Any) -> dict[
 
 
 def _drain_row(engine: EngineName, setting: str, sizes: Sizes) -> Row:
-    n = sizes.letters if engine == "async" or sizes is FULL else sizes.singles
+    n = sizes.letters if sizes is FULL else sizes.singles
     return _our_row(setting, [sqlite_redrive.drain_new_file(n, engine) for _ in range(sizes.runs)])
 
 
-def _same_writes_row(sizes: Sizes) -> Row:
-    """Right after our own drains, so that both meet the disk in the same mood."""
-    answers = [sqlite_redrive.drain_by_hand(sizes.letters, BATCH) for _ in range(sizes.runs)]
+def _taking_turns(sizes: Sizes) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Drain by ourselves and by the two loops, one after the other: the machine's mood changes within minutes."""
+    ours, bare, same = [], [], []
+    for _ in range(sizes.turns):
+        ours.append(sqlite_redrive.drain_new_file(sizes.letters, "async"))
+        bare.append(_on_new_file(BARE.case, n=sizes.letters, cut=sizes.cut, **BARE.arguments))
+        same.append(sqlite_redrive.drain_by_hand(sizes.letters, BATCH))
+    return ours, bare, same
+
+
+def _same_writes_row(sizes: Sizes, answers: list[dict[str, Any]]) -> Row:
     runs = tuple(answer["n"] / answer["seconds"] for answer in answers)
     durable = answers[0]["synchronous"]
     return Row(name=SAME_WRITES[0], setting=SAME_WRITES[1], n=sizes.letters, runs=runs, durable=durable)
