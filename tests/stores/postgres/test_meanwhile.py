@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import msgspec
 import pytest
 from tests.stores.held_up import held_up_by
@@ -30,7 +31,7 @@ from tests.stores.samples import (
 
 from redrive.core.turns import TURNS
 from redrive.errors import LetterNotFound
-from redrive.stores.contract import Claim
+from redrive.stores.contract import Claim, QueueSpec, Want
 
 _CLAIM = """
 SELECT seq FROM redrive.outbox_exchange(4711, false, false, '{}', '{}', NULL, $1, 60, 'other', $2, true, NULL, NULL)
@@ -97,3 +98,41 @@ async def test_a_claim_does_not_wait_for_who_holds_a_lane_in_which_letters_arriv
         waiting.exception()
     assert [each.letter.key for each in await claiming] == ["free"]
     assert [each.letter.key for each in await claim(store, queue="lane")] == ["held"]
+
+
+async def test_a_put_does_not_wait_for_who_holds_the_lane_of_its_key(store, connection):
+    await order_lane(store)
+    await put(store, ordered("a"))
+    async with connection.transaction():
+        await connection.execute("SELECT redrive.outbox_lock_lanes(ARRAY(SELECT seq FROM redrive.outbox))")
+        putting = asyncio.create_task(put(store, ordered("b")))
+        waiting = asyncio.create_task(held_up_by(connection, putting))  # ends when it waits, or has an answer
+        await asyncio.wait({waiting})
+        waiting.exception()
+        assert putting.done()
+    assert [await settle_all(store, DELIVERED, queue="lane") for _ in range(2)] == [["a"], ["b"]]
+
+
+_LANES = """
+SELECT k FROM unnest('{a,b,c,d,e,f,g,h}'::text[]) AS k ORDER BY hashtextextended(k, hashtextextended($1, 7))
+"""
+_IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtextextended($2, hashtextextended($1, 7)))"
+
+
+async def test_who_looks_what_is_left_and_waits_for_one_lane_keeps_no_later_one_from_others(store, url, connection):
+    early, late = "lane-1", "lane-2"
+    await store.declare([QueueSpec(name=queue, ordered=True) for queue in (early, late)])
+    high, low = (await connection.fetch(_LANES, early))[-1][0], (await connection.fetch(_LANES, late))[0][0]
+    for queue, key in ((early, high), (late, low)):
+        enqueue = "SELECT redrive.outbox_enqueue($1, '{}', p_queue => $2, p_key => $3)"
+        await connection.execute(enqueue, KIND, queue, key)
+    other = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            assert await connection.fetchval(_IS_FREE, late, low)
+            looking = asyncio.create_task(store.backlog([Want(queue, (KIND,), 1) for queue in (early, late)]))
+            await held_up_by(connection, looking)
+            assert await other.fetchval(_IS_FREE, early, high)
+        assert (await looking).runnable
+    finally:
+        await other.close()

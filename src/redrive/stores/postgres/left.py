@@ -24,8 +24,8 @@ async def backlog(turn: Turn, wants: Sequence[Want]) -> Backlog:
     pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
     queues, kinds = [queue for queue, _ in pairs], [kind for _, kind in pairs]
     generation = wants[0].generation if wants else None
+    await turn.rows("place_arrivals", queues)  # lanes before letters: everybody locks in this order
     await turn.rows("make_sure")
-    await turn.rows("place_arrivals", queues)
     due, in_flight = await turn.row("left", queues, kinds, turn.now.wall, generation)
     return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
 

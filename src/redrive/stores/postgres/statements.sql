@@ -53,7 +53,7 @@ SELECT (SELECT {schema}.outbox_us(min(due.due_at)) - coalesce($3, {schema}.outbo
          WHERE t.status = 'in_flight') AS in_flight
 
 -- name: place_arrivals
-SELECT {schema}.outbox_place(q.name, NULL) FROM {schema}.outbox_queues AS q WHERE q.name = ANY ($1::text[]) AND q.ordered
+SELECT {schema}.outbox_place_all($1)
 
 -- name: make_sure
 SELECT {schema}.outbox_make_sure()

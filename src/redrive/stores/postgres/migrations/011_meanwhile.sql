@@ -29,47 +29,58 @@ BEGIN
      WHERE o.seq = w.seq AND o.lane <> w.wanted;
 END $$;
 
--- Place letters that arrived in *p_queue*; the caller holds their lanes.
-CREATE FUNCTION {schema}.outbox_place_rows(p_queue text, p_seqs bigint[]) RETURNS void LANGUAGE sql
+-- Place letters that arrived; the caller holds their lanes.
+CREATE FUNCTION {schema}.outbox_place_rows(p_seqs bigint[]) RETURNS void LANGUAGE sql
 AS $$
     UPDATE {schema}.outbox AS o
        SET lane = CASE WHEN p.first THEN 1 ELSE 2 END, held = o.held - p.first::integer
-      FROM (SELECT a.seq, row_number() OVER (PARTITION BY a.key ORDER BY a.seq) = 1 AND NOT EXISTS (
+      FROM (SELECT a.seq, row_number() OVER (PARTITION BY a.queue, a.key ORDER BY a.seq) = 1 AND NOT EXISTS (
                        SELECT 1 FROM {schema}.outbox AS b
-                        WHERE b.queue = p_queue AND b.key = a.key AND b.lane > 0 AND b.lane < 3
+                        WHERE b.queue = a.queue AND b.key = a.key AND b.lane > 0 AND b.lane < 3
                           AND b.status IN ('pending', 'in_flight')) AS first
               FROM {schema}.outbox AS a WHERE a.seq = ANY (p_seqs) AND a.lane = 3) AS p
      WHERE o.seq = p.seq
 $$;
 
--- Place what arrived in *p_queue*, of the given keys or (NULL) of all; waits for those who hold their lanes.
-CREATE OR REPLACE FUNCTION {schema}.outbox_place(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
+-- Place what arrived in any of *p_queues*; waits for those who hold their lanes, and locks all of them in one order.
+CREATE FUNCTION {schema}.outbox_place_all(p_queues text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_seqs bigint[];
 BEGIN
-    SELECT array_agg(seq) INTO v_seqs FROM {schema}.outbox
-     WHERE lane = 3 AND queue = p_queue AND (p_keys IS NULL OR key = ANY (p_keys));
+    SELECT array_agg(seq) INTO v_seqs FROM {schema}.outbox WHERE lane = 3 AND queue = ANY (p_queues);
     IF v_seqs IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_lanes(v_seqs);
-        PERFORM {schema}.outbox_place_rows(p_queue, v_seqs);
+        PERFORM {schema}.outbox_place_rows(v_seqs);
     END IF;
 END $$;
 
--- Place what arrived in *p_queue*, of keys whose lanes nobody else holds right now. A claim may hold lanes itself, those
--- of the letters that it settles: two claims that waited for each other's would stand still until the server ends one.
--- What is left is placed by the next claim, or by who looks what is left to do.
-CREATE FUNCTION {schema}.outbox_place_free(p_queue text) RETURNS void LANGUAGE plpgsql
+-- Place what arrived in *p_queue*, of the given keys or (NULL) of all, where nobody else holds the lane right now. Who
+-- puts or claims may hold letters and other lanes: two that waited for each other's would stand still until the server
+-- ends one. What is left is placed by the next claim, or by who looks what is left to do.
+CREATE FUNCTION {schema}.outbox_place_free(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_seqs bigint[];
 BEGIN
     SELECT array_agg(u.seq) INTO v_seqs
       FROM (SELECT k.seqs FROM (
                    SELECT key, array_agg(seq) AS seqs FROM {schema}.outbox
-                    WHERE lane = 3 AND queue = p_queue GROUP BY key OFFSET 0) AS k
+                    WHERE lane = 3 AND queue = p_queue AND (p_keys IS NULL OR key = ANY (p_keys))
+                    GROUP BY key OFFSET 0) AS k
              WHERE pg_try_advisory_xact_lock(hashtextextended(k.key, hashtextextended(p_queue, 7))) OFFSET 0) AS free
      CROSS JOIN LATERAL unnest(free.seqs) AS u (seq);
     IF v_seqs IS NOT NULL THEN
-        PERFORM {schema}.outbox_place_rows(p_queue, v_seqs);
+        PERFORM {schema}.outbox_place_rows(v_seqs);
+    END IF;
+END $$;
+
+-- Place what arrived in *p_queue*: of the given keys where that is possible at once, or (NULL) all of it.
+CREATE OR REPLACE FUNCTION {schema}.outbox_place(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF p_keys IS NULL THEN
+        PERFORM {schema}.outbox_place_all(ARRAY[p_queue]);
+    ELSE
+        PERFORM {schema}.outbox_place_free(p_queue, p_keys);
     END IF;
 END $$;
 
@@ -98,7 +109,7 @@ BEGIN
         v_limit := least(v_limit, floor({schema}.outbox_allowance(q, p_now))::bigint);
     END IF;
     IF q.ordered THEN
-        PERFORM {schema}.outbox_place_free(p_queue);
+        PERFORM {schema}.outbox_place_free(p_queue, NULL);
     END IF;
     RETURN v_limit;
 END $$;
