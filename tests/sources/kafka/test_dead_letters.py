@@ -11,6 +11,7 @@ from tests.sources.kafka.stage import LIMIT, Stage, running, until
 
 from redrive import Reject
 from redrive.errors import SourceError
+from redrive.sources.kafka import topics
 
 
 async def rejects_bad(record):
@@ -77,6 +78,20 @@ async def test_a_broker_that_goes_away_during_publishing_loses_no_dead_letter(tr
             assert not task.done()
         ids = [dict(letter.headers())["x-redrive-id"] for letter in stage.dead_letters()]
         assert len(set(ids)) == 50
+
+
+async def test_a_broker_that_is_away_when_a_topic_is_new_is_asked_again_for_its_dead_letter_topic(stage, monkeypatch):
+    stage.create(partitions=3)
+    stage.produce([{"value": b"bad", "partition": 2}])
+    monkeypatch.setattr(topics, "_LIMIT", 0.0)  # nobody answers in no time
+    consumer = stage.consumer(rejects_bad, topics=[f"^{stage.topic}$"])
+    async with running(consumer):
+        await until(lambda: any("no such topic" in why for why in consumer.health.reasons))
+        monkeypatch.undo()
+        await until(lambda: stage.committed(2) == 1)
+        await until(lambda: not consumer.health.reasons)
+    [letter] = stage.dead_letters()
+    assert letter.partition() == 2
 
 
 async def test_a_compacted_dead_letter_topic_is_refused_at_the_start(stage):

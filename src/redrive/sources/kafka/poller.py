@@ -126,6 +126,8 @@ class BrokerPoller:
         self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes, shut=self._gate.is_shut)
         self._commits.step(self._consumer, self._partitions.values(), now, idle=not self._buffered)
         if now - self._looked >= _GLANCE:
+            if self._dead_letter_topics is not None:
+                self._dead_letter_topics.prepare_in_time()
             self._look(now)
             self._stalls.act(self._partitions.values(), now)
         self._receive()
@@ -327,7 +329,7 @@ class BrokerPoller:
             self._parking.assigned([each.assignment for each in self._ours(places)])
         self._begin(consumer, [start_of(place, self._reset) for place in found])
         if self._dead_letter_topics is not None:
-            self._dead_letter_topics.prepare({place.topic for place in places})
+            self._dead_letter_topics.prepare_in_time({place.topic for place in places})
 
     def _begin(self, consumer: Consumer, starts: list[TopicPartition]) -> None:
         if self._is_cooperative:

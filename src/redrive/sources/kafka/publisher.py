@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _TELL_EVERY = 1.0  # seconds
-_FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
+_FULL_QUEUE_REST = 0.05  # seconds until the producer has room again, or a topic's partitions may be known
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _HEADERS, _VALUE = 2, 3  # what is left out of a letter that is too large
 _ANY_PARTITION = -1
@@ -138,6 +138,9 @@ class DeadLetterPublisher:
         record = letter.record
         if record.assignment.closed:
             del self._unconfirmed[letter]
+            return
+        if self._topics.is_awaited(letter.topic):
+            self._waiting.push(self._clock.monotonic() + _FULL_QUEUE_REST, letter)
             return
         hit("kafka.before_dlq")
         try:

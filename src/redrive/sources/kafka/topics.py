@@ -7,6 +7,7 @@ would lose dead letters. Blocks; called before consuming and when a topic is new
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -25,8 +26,17 @@ if TYPE_CHECKING:
 
     from redrive.sources.kafka.config import KafkaConfig
 
+_log = logging.getLogger("redrive.kafka")
 _LIMIT = 15.0  # seconds for one request
+_AWAY = frozenset({
+    KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's own names
+    KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.BROKER_NOT_AVAILABLE,
+})  # fmt: skip
 _ROOM = 65_536  # bytes that our headers may add to the largest record
+
+
+class BrokerAway(SourceError):
+    """The broker gave no answer; it may later."""
 
 
 class DeadLetterTopics:
@@ -36,11 +46,16 @@ class DeadLetterTopics:
         self._config = config
         self._admin = AdminClient(config.client_settings())
         self._partitions: dict[str, int] = {}
+        self._unprepared: set[str] = set()  # sources that came while the broker was away
         self.missing: set[str] = set()  # those that nobody has made
 
     def partitions(self, topic: str) -> int:
         """Return how many partitions the dead-letter topic *topic* has, 0 if that is not known."""
         return self._partitions.get(topic, 0)
+
+    def is_awaited(self, topic: str) -> bool:
+        """Whether the dead-letter topic *topic* will be asked for again, because the broker was away."""
+        return bool(self._unprepared) and topic in self.missing
 
     def prepare(self, sources: Iterable[str]) -> None:
         """
@@ -56,6 +71,17 @@ class DeadLetterTopics:
         for source in wanted:
             if source in known:
                 self._prepare(source, known)
+
+    def prepare_in_time(self, sources: Iterable[str] = ()) -> None:
+        """Make sure likewise; if the broker is away now, the next call tries those again."""
+        self._unprepared.update(sources)
+        try:
+            self.prepare(self._unprepared)
+        except BrokerAway as error:
+            self.missing.update(map(self._config.dlq_topic, self._unprepared))
+            _log.warning("the dead-letter topics of %s are asked for again: %s", sorted(self._unprepared), error)
+        else:
+            self._unprepared.clear()
 
     def _prepare(self, source: str, known: dict[str, Any]) -> None:
         name = self._config.dlq_topic(source)
@@ -84,7 +110,8 @@ class DeadLetterTopics:
         try:
             topics = self._admin.list_topics(timeout=_LIMIT).topics
         except KafkaException as error:
-            raise SourceError(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
+            kind = BrokerAway if error.args[0].code() in _AWAY else SourceError
+            raise kind(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
         return {name: topic for name, topic in topics.items() if topic.error is None}
 
     def _create(self, name: str, source: str, metadata: Any) -> None:
@@ -105,7 +132,8 @@ class DeadLetterTopics:
             self._admin.create_topics([topic], request_timeout=_LIMIT)[name].result(_LIMIT)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody was quicker
-                raise SourceError(
+                kind = BrokerAway if error.args[0].code() in _AWAY else SourceError
+                raise kind(
                     f"the dead-letter topic {name!r} does not exist and cannot be created ({error.args[0].str()}); "
                     "create it, allow this client to, or set dlq_enabled=False"
                 ) from None
