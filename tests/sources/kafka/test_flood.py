@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
 
-from tests.sources.kafka.stage import running, until
+from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive.sources.kafka.flood import FloodGate
 
@@ -122,3 +124,26 @@ async def test_a_consumer_that_loses_what_it_held_in_a_rebalance_goes_on_with_th
         async with running(stage.consumer(worker, topics=[other], **eager)):
             await until(lambda: stage.committed() == 50)
     assert len(stage.dead_letters()) == 10
+
+
+async def test_nobody_waits_for_a_record_that_fails_in_a_flood_when_the_consumer_has_begun_to_leave(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(3)])
+    late = asyncio.Event()
+
+    async def worker(record):
+        if record.offset == 2:
+            late.set()
+            while not record.assignment.leaving:  # noqa: ASYNC110 - nobody tells a worker
+                await asyncio.sleep(0.005)
+        raise ConnectionError("the database is away")
+
+    consumer = stage.consumer(
+        worker, dlq_flood_limit=1, dlq_flood_cooldown_ms=3_600_000,
+        execution={"max_retries": 1, "shutdown_drain_timeout_ms": 120_000},
+    )  # fmt: skip
+    async with running(consumer):
+        await until(lambda: consumer.health.status == "red")
+        await asyncio.wait_for(late.wait(), LIMIT)
+        told = time.monotonic()
+    assert time.monotonic() - told < 100  # not all the time that it may take

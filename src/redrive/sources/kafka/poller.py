@@ -149,9 +149,7 @@ class BrokerPoller:
     def drain(self, partitions: list[Partition], seconds: float) -> None:
         """Start nothing more of *partitions*, wait for what runs, commit, and only then let go of them."""
         leaving = {partition.assignment for partition in partitions}
-        for record in self._held:
-            record.assignment.state.dropped += record.assignment in leaving
-        self._held = [record for record in self._held if record.assignment not in leaving]
+        self._drop_held(leaving)
         if self._quarantine is not None:
             self._quarantine.drop(leaving)
         for assignment in leaving:
@@ -159,6 +157,7 @@ class BrokerPoller:
         end = self._clock.monotonic() + seconds
         while any(each.unresolved > 0 for each in partitions) and self._clock.monotonic() < end:
             self.hear(wait=0.02)
+            self._drop_held(leaving)  # what failed meanwhile is the next owner's, too
         self.hear()
         for partition in partitions:
             partition.dirty, partition.noted = partition.dirty or partition.noted, False  # a clean end leaves no note
@@ -231,6 +230,12 @@ class BrokerPoller:
             self._probe_at = self._clock.monotonic() + self._kafka.dlq_flood_cooldown_ms / 1000
             _log.error("too many records fail in a row; consuming pauses until one succeeds: %s", event.error)
         self._held.append(event.record)
+
+    def _drop_held(self, leaving: set[Assignment]) -> None:
+        """Leave what is held of partitions that go to their next owner."""
+        for record in self._held:
+            record.assignment.state.dropped += record.assignment in leaving
+        self._held = [record for record in self._held if record.assignment not in leaving]
 
     def _try_held(self, now: float) -> None:
         """Run one held record again to see whether the flood is over, or all of them once it is."""
