@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NUMBERS = count()
-LIMIT = 180.0  # seconds until something is held to be stuck, on a machine that does much else
+LIMIT = 300.0  # seconds until something is held to be stuck, on a machine that does much else
 ASKING = 10.0  # seconds for one question to the broker
 
 
