@@ -75,7 +75,6 @@ class Wire:
                 await self._listen_once(direct)
                 pause = _FIRST_PAUSE
             await asyncio.sleep(pause)
-            self._ring()  # whatever is said meanwhile is missed
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _listen_once(self, direct: Server) -> None:
@@ -86,6 +85,7 @@ class Wire:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, self._heard)
             self.listening.set()
+            self._ring()  # whatever was said before this moment was missed
             while not lost.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(lost.wait(), _ASK_AFTER)
