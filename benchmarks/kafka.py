@@ -16,7 +16,7 @@ from tests.servers.kafka import Broker, Missing
 from benchmarks import kafka_faults, kafka_peers, kafka_redrive
 from benchmarks.fresh import ABSENT, measure, new_folder
 from benchmarks.kafka_topics import KEYS, PARTITIONS, delete, filled
-from benchmarks.kafka_work import SLEEPS, bare_lanes
+from benchmarks.kafka_work import SLEEPS, bare_lanes, bare_processes
 from benchmarks.report import Ratio, Report, Row, Table
 from benchmarks.sqlite_history import growth
 
@@ -170,7 +170,11 @@ class Bench:
         plain = self._row("plain loop", "the same work in the loop", kafka_peers.plain_loop, n, cpu=True)
         setting = f"key_hash, {os.cpu_count()} processes"
         ours = self._row("redrive", setting, kafka_redrive.consume_in_processes, n, ordering="key_hash")
-        rows = [ours, plain]
+        one, all_ = (
+            self._row("bare processes", f"{count}, no Kafka", bare_processes, 0, n=n, processes=count)
+            for count in (1, os.cpu_count() or 2)
+        )
+        rows = [ours, plain, one, all_]
         if self.sizes.extras:
             rows.append(
                 self._row(
@@ -181,6 +185,9 @@ class Bench:
         self._table("A handler that uses the CPU: 2,000 × sha256", RATE, rows)
         if plain:
             self.report.notes.append(f"CPU work: {1000 / plain.median:.2f} ms a record in the plain loop.")
+        if one and all_:
+            scale = all_.median / one.median
+            self.report.notes.append(f"All cores give bare processes {scale:.2f} × what one gives: nobody gets more.")
         self._ratio("CPU work in processes, beside the plain loop", ours, plain, 1.5, 1.7)
 
     # ------------------------------------------------------------------ failures
@@ -307,7 +314,7 @@ class Bench:
         self, case: Callable[..., Any], place: dict[str, Any] | None = None, **arguments: Any
     ) -> dict[str, Any] | None:
         with new_folder() as folder:
-            needs = {} if case is bare_lanes else {"bootstrap": self.bootstrap}
+            needs = {} if case in (bare_lanes, bare_processes) else {"bootstrap": self.bootstrap}
             answer = measure(case, folder, **{**needs, **(place or {}), **arguments})
         missing = answer.get(ABSENT)
         if missing and missing not in self._absent:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import multiprocessing
 import os
 import time
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.kafka_topics import body
@@ -116,6 +118,22 @@ def bare_lanes(_folder: Path, lanes: int, n: int, sleep: float) -> dict[str, Any
         return time.perf_counter() - start
 
     return watch.answer(n, asyncio.run(all_lanes()))
+
+
+def bare_processes(_folder: Path, processes: int, n: int) -> dict[str, Any]:
+    """Use the CPU in *processes* at once without Kafka: what the cores give, which may be halves of one."""
+    values = [body(i) for i in range(n)]
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_hash_all, [values[:50]] * processes * 4))  # they have started
+        start = time.perf_counter()
+        done = sum(pool.map(_hash_all, [values[first::processes] for first in range(processes)]))
+        return {"n": done, "seconds": time.perf_counter() - start}
+
+
+def _hash_all(values: list[bytes]) -> int:
+    for value in values:
+        hash_a_lot(value)
+    return len(values)
 
 
 # ---------------------------------------------------------------------- latency
