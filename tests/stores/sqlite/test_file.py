@@ -9,7 +9,7 @@ import pytest
 from tests.stores.samples import DELIVERED, claim, names, put
 
 from redrive.errors import SchemaMismatch, StoreClosed, StoreDamaged, StoreUnavailable
-from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite import SqliteStore, file
 from redrive.stores.sqlite.file import File, migrations
 
 
@@ -120,3 +120,19 @@ async def test_a_row_that_somebody_spoilt_does_not_stop_its_neighbours(sqlite, s
     await put(sqlite, "a", "b")
     sql("UPDATE letters SET extras = x'6e6f' WHERE seq = 1")
     assert names(await claim(sqlite)) == ["a", "b"]
+
+
+def test_a_new_file_that_another_process_is_just_making_is_waited_for(path, monkeypatch):
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE; CREATE TABLE made_just_now (x)")
+
+    def ask_again(_asked: int) -> bool:
+        if other.in_transaction:
+            other.execute("COMMIT")
+        return True
+
+    monkeypatch.setattr(file, "_ask_again", ask_again)
+    connection = File(path).writer()
+    assert connection.pragma("journal_mode") == "wal"
+    connection.close()
+    other.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from importlib import resources
+from itertools import count
 from typing import TYPE_CHECKING
 
 import apsw
@@ -32,7 +33,7 @@ class File:
     def writer(self) -> apsw.Connection:
         """Open the one connection of this process that writes."""
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-        connection.pragma("journal_mode", "wal")
+        _write_ahead(connection)
         connection.pragma("synchronous", "full")  # P1: a commit that returned survives a power cut
         connection.pragma("wal_autocheckpoint", 0)  # the writer thread checkpoints between its turns
         connection.pragma("journal_size_limit", 64 * 1024 * 1024)
@@ -52,6 +53,18 @@ class File:
         connection.pragma("trusted_schema", 0)
         connection.pragma("mmap_size", 0)
         return connection
+
+
+def _write_ahead(connection: apsw.Connection) -> None:
+    """Keep a WAL; of two that open a new file at once SQLite tells one that it is busy without asking its handler."""
+    for asked in count():
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if not _ask_again(asked):
+                raise
+        else:
+            return
 
 
 def _ask_again(asked: int) -> bool:
