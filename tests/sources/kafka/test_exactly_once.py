@@ -125,7 +125,8 @@ async def test_a_message_that_is_never_taken_halts_the_partition_of_its_record_a
             return Output(topic=topic, value=b"1" * 5000)
         return Output(topic=out(stage), value=record.value)
 
-    consumer = stage.consumer(worker, exactly_once=True, transaction_timeout_ms=1000)
+    together = {"retry_jitter_ms": 0, "max_retry_backoff_ms": 500}  # both partitions are tried in the same round
+    consumer = stage.consumer(worker, exactly_once=True, transaction_timeout_ms=1000, execution=together)
     async with running(consumer):
         await until(lambda: stage.committed(1) == 10)
         await until(lambda: consumer.health.status == "red")

@@ -284,18 +284,20 @@ class Transactions:
             self._halt(partition.assignment, f"its transactions fail: {self.last_error}")
 
     def _abort(self, *, fatal: bool) -> bool:
-        """Take back what was sent and return True; where that fails, start a new producer and return False."""
+        """Take back what was sent, and start a new producer; return whether it is known to be taken back."""
         try:
             if not fatal:
                 self._producer.abort_transaction(_LIMIT)
-                return True
         except KafkaException as error:
+            fatal = True
             _log.warning("a transaction could not be aborted: %s", error.args[0].str())
         try:
+            # Also after an abort: the numbers of messages that the broker refused are missing, and for that it would
+            # refuse the next transaction, too, though it is another partition's.
             self._begin_anew()
         except KafkaException as error:  # the next transaction says so, and starts another one
             _log.warning("a new producer could not begin: %s", error.args[0].str())
-        return False
+        return not fatal
 
     def _begin_anew(self) -> None:
         """Start a new producer of the same name: whatever the old one had open is committed or aborted after this."""
