@@ -127,7 +127,9 @@ def bare_processes(_folder: Path, processes: int, n: int) -> dict[str, Any]:
         list(pool.map(_hash_all, [values[:50]] * processes * 4))  # they have started
         start = time.perf_counter()
         done = sum(pool.map(_hash_all, [values[first::processes] for first in range(processes)]))
-        return {"n": done, "seconds": time.perf_counter() - start}
+        seconds = time.perf_counter() - start
+    assert done == n, f"{done} of {n} done"
+    return {"n": n, "seconds": seconds}
 
 
 def _hash_all(values: list[bytes]) -> int:

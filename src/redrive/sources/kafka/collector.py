@@ -25,7 +25,7 @@ from redrive.sources.kafka.client import is_cooperative
 from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.letters import KIND, Found, draft_of
 from redrive.sources.kafka.messages import headers_of
-from redrive.sources.kafka.restoring import committed, start_of
+from redrive.sources.kafka.restoring import begin, committed, start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,12 +173,7 @@ class Collector:
         starts = [start_of(place, _RESET) for place in found]
         settings = self._settings()
         strategy = {} if settings.get("group.protocol") == "consumer" else {"partition.assignment.strategy": "range"}
-        if is_cooperative(strategy | settings):
-            consumer.incremental_assign(starts)
-        else:
-            consumer.assign(starts)
-        if starts:
-            consumer.resume(starts)  # the client keeps a partition paused that was so when it was taken away
+        begin(consumer, starts, cooperative=is_cooperative(strategy | settings))
 
     def _subscribe(self, consumer: Consumer) -> None:
         try:

@@ -32,7 +32,7 @@ from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
 from redrive.sources.kafka.quarantine import Quarantine
 from redrive.sources.kafka.record import Assignment, Record
-from redrive.sources.kafka.restoring import committed, done_beyond, start_of
+from redrive.sources.kafka.restoring import begin, committed, done_beyond, start_of
 from redrive.sources.kafka.stalls import Stalls
 from redrive.sources.kafka.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.transactions import Transactions
@@ -332,17 +332,9 @@ class BrokerPoller:
         if self._parking is not None and self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare({place.topic for place in places})
             self._parking.assigned([each.assignment for each in self._ours(places)])
-        self._begin(consumer, [start_of(place, self._reset) for place in found])
+        begin(consumer, [start_of(place, self._reset) for place in found], cooperative=self._is_cooperative)
         if self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare_in_time({place.topic for place in places})
-
-    def _begin(self, consumer: Consumer, starts: list[TopicPartition]) -> None:
-        if self._is_cooperative:
-            consumer.incremental_assign(starts)
-        else:
-            consumer.assign(starts)
-        if starts:
-            consumer.resume(starts)  # the client keeps a partition paused that was so when it was taken away
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         self.drain(self._ours(places), self._execution.max_revoke_grace_ms / 1000)
@@ -396,8 +388,8 @@ class BrokerPoller:
         stalled = self._stalls.told(partitions, now)
         if self._commits.last_error:
             stalled.append(f"the last commit failed: {self._commits.last_error}")
-        if self._dead_letter_topics is not None and self._dead_letter_topics.missing:
-            stalled.append(f"no such topic: {', '.join(sorted(self._dead_letter_topics.missing))}")
+        if self._dead_letter_topics is not None and (lacking := self._dead_letter_topics.lacking):
+            stalled.append(f"no such topic: {', '.join(sorted(lacking))}")
         self.health = judge(halted, stalled)
         self.counts.retries = self._work.retries
         self.counts.in_flight = self._buffered

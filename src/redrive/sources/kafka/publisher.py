@@ -139,7 +139,7 @@ class DeadLetterPublisher:
         if record.assignment.closed:
             del self._unconfirmed[letter]
             return
-        if self._topics.is_awaited(letter.topic):
+        if letter.topic in self._topics.awaited:
             self._waiting.push(self._clock.monotonic() + _FULL_QUEUE_REST, letter)
             return
         hit("kafka.before_dlq")

@@ -72,6 +72,16 @@ def start_of(place: TopicPartition, reset: str) -> TopicPartition:
     return TopicPartition(place.topic, place.partition, offset)
 
 
+def begin(consumer: Consumer, starts: list[TopicPartition], *, cooperative: bool) -> None:
+    """Consume from *starts* on; *cooperative* ones come beside those that we have."""
+    if cooperative:
+        consumer.incremental_assign(starts)
+    else:
+        consumer.assign(starts)
+    if starts:
+        consumer.resume(starts)  # the client keeps a partition paused that was so when it was taken away
+
+
 def done_beyond(consumer: Consumer, place: TopicPartition, *, exact: bool) -> Ranges:
     """Return what is done beyond the offset of *place*; raise SourceError if that is not known and must be *exact*."""
     if place.offset < 0 or not place.metadata:

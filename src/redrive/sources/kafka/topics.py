@@ -53,9 +53,15 @@ class DeadLetterTopics:
         """Return how many partitions the dead-letter topic *topic* has, 0 if that is not known."""
         return self._partitions.get(topic, 0)
 
-    def is_awaited(self, topic: str) -> bool:
-        """Whether the dead-letter topic *topic* will be asked for again, because the broker was away."""
-        return bool(self._unprepared) and topic in self.missing
+    @property
+    def awaited(self) -> set[str]:
+        """The dead-letter topics that will be asked for again, because the broker was away."""
+        return {self._config.dlq_topic(source) for source in self._unprepared}
+
+    @property
+    def lacking(self) -> set[str]:
+        """The dead-letter topics that are not there, as far as we know."""
+        return self.missing | self.awaited
 
     def prepare(self, sources: Iterable[str]) -> None:
         """
@@ -78,7 +84,6 @@ class DeadLetterTopics:
         try:
             self.prepare(self._unprepared)
         except BrokerAway as error:
-            self.missing.update(map(self._config.dlq_topic, self._unprepared))
             _log.warning("the dead-letter topics of %s are asked for again: %s", sorted(self._unprepared), error)
         else:
             self._unprepared.clear()
@@ -110,8 +115,7 @@ class DeadLetterTopics:
         try:
             topics = self._admin.list_topics(timeout=_LIMIT).topics
         except KafkaException as error:
-            kind = BrokerAway if error.args[0].code() in _AWAY else SourceError
-            raise kind(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
+            raise _kind(error)(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
         return {name: topic for name, topic in topics.items() if topic.error is None}
 
     def _create(self, name: str, source: str, metadata: Any) -> None:
@@ -132,8 +136,7 @@ class DeadLetterTopics:
             self._admin.create_topics([topic], request_timeout=_LIMIT)[name].result(_LIMIT)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody was quicker
-                kind = BrokerAway if error.args[0].code() in _AWAY else SourceError
-                raise kind(
+                raise _kind(error)(
                     f"the dead-letter topic {name!r} does not exist and cannot be created ({error.args[0].str()}); "
                     "create it, allow this client to, or set dlq_enabled=False"
                 ) from None
@@ -167,6 +170,10 @@ class DeadLetterTopics:
         except KafkaException:  # it need not be allowed to look
             return {}
         return {name: str(entry.value) for name, entry in found.items() if entry.value is not None}
+
+
+def _kind(error: KafkaException) -> type[SourceError]:
+    return BrokerAway if error.args[0].code() in _AWAY else SourceError
 
 
 def refuse_loops(config: KafkaConfig, topics: set[str]) -> None:
