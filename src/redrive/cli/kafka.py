@@ -9,14 +9,15 @@ import typer
 
 from redrive.cli.collect import collect
 from redrive.cli.options import AsJson
-from redrive.cli.output import emit, say
+from redrive.cli.output import emit, note, say
 from redrive.errors import HandlerError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from redrive.sources.kafka import KafkaConfig, ParallelConsumer
     from redrive.sources.kafka.choice import Choice, DeadLetter
+    from redrive.sources.kafka.replay import Receipt
 
 app = typer.Typer(no_args_is_help=True, help="Consume topics; look at and replay dead letters in Kafka.")
 dlq = typer.Typer(no_args_is_help=True, help="Look at a dead-letter topic.")
@@ -102,9 +103,9 @@ def peek(
     choice = _choice(partition=partition, first=offset, last=offset)
     letter = next(iter(browse(_config(servers), topic, choice)), None)
     if letter is None:
-        raise SourceError(f"{topic}[{partition}] has no record at offset {offset}")
+        raise SourceError(f"{topic}[{partition}] has no record at offset {offset}; `redrive kafka dlq ls` shows which")
     headers = [[name, _text(value)] for name, value in letter.headers]
-    emit({**_line(letter), "key": _text(letter.key), "value": _text(letter.value), "headers": headers})
+    emit({**_line(letter), "value": _text(letter.value), "headers": headers})
 
 
 @dlq.command()
@@ -141,22 +142,18 @@ def replay(
         disposition=disposition, exception=exception, key=key, header=_pair(header), since=_moment(since),
         until=_moment(until), partition=partition, first=first, last=last,
     )  # fmt: skip
-    receipt = replays.replay(
-        _config(servers), topic, choice, allowed=tuple(allow or ()), max_replays=max_replays, rate=rate,
-        dry_run=dry_run, transactional=transactional,
-    )  # fmt: skip
+    with _stopped_gently() as is_stopping:
+        receipt = replays.replay(
+            _config(servers), topic, choice, allowed=tuple(allow or ()), max_replays=max_replays, rate=rate,
+            dry_run=dry_run, transactional=transactional, is_stopping=is_stopping,
+        )  # fmt: skip
     if as_json:
-        return emit({
-            "seen": receipt.seen, "replayed": receipt.replayed, "left": receipt.left, "parked": receipt.parked,
-            "by_disposition": dict(receipt.by_disposition), "by_exception": dict(receipt.by_exception),
-            "dry_run": dry_run,
-        })  # fmt: skip
-    for name, count in [*receipt.by_disposition.most_common(), *receipt.by_exception.most_common()]:
-        say(f"{count:>8}  {name or '-'}")
-    verb = "would be replayed" if dry_run else "replayed"
-    return say(
-        f"{receipt.replayed} {verb}, {receipt.left} not chosen, {receipt.parked} replayed too often, of {receipt.seen}"
-    )
+        emit(_numbers(receipt, dry_run=dry_run))
+    else:
+        _say_numbers(receipt, dry_run=dry_run)
+    if receipt.stopped:
+        note("redrive: stopped before the end; the same command goes on from here")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -178,7 +175,7 @@ def parked(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> No
     """List the keys whose records wait behind a dead letter."""
     from redrive.sources.kafka.parking import parked_keys
 
-    found = [{"key": _text(key), "offset": at} for key, at in sorted(parked_keys(_config(servers), topic).items())]
+    found = [{"key": _key_text(key), "offset": at} for key, at in sorted(parked_keys(_config(servers), topic).items())]
     if as_json:
         return emit(found)
     for line in found:
@@ -187,6 +184,46 @@ def parked(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> No
 
 
 # ---------------------------------------------------------------------- behind them
+
+
+@contextmanager
+def _stopped_gently() -> Iterator[Callable[[], bool]]:
+    """Note the first SIGINT or SIGTERM instead of breaking off: what was sent is still to be remembered."""
+    import signal
+    import threading
+
+    asked = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+
+    def ask(number: int, _frame: object) -> None:
+        asked.set()
+        signal.signal(number, before[number])  # the second one breaks off
+
+    for number in numbers:
+        signal.signal(number, ask)
+    try:
+        yield asked.is_set
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _numbers(receipt: Receipt, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "seen": receipt.seen, "replayed": receipt.replayed, "left": receipt.left, "parked": receipt.parked,
+        "refused": receipt.refused, "by_disposition": dict(receipt.by_disposition),
+        "by_exception": dict(receipt.by_exception), "dry_run": dry_run,
+    }  # fmt: skip
+
+
+def _say_numbers(receipt: Receipt, *, dry_run: bool) -> None:
+    for name, count in [*receipt.by_disposition.most_common(), *receipt.by_exception.most_common()]:
+        say(f"{count:>8}  {name or '-'}")
+    verb = "would be replayed" if dry_run else "replayed"
+    say(f"{receipt.replayed} {verb}, {receipt.left} not chosen, {receipt.parked} replayed too often, of {receipt.seen}")
+    if receipt.refused:
+        say(f"a replay stops at the first of {receipt.refused} that it may not send: {receipt.refusal}")
 
 
 def _config(servers: str | None) -> KafkaConfig:
@@ -273,8 +310,15 @@ def _line(letter: DeadLetter) -> dict[str, Any]:
     return {
         "place": letter.place, "origin": letter.origin, "disposition": letter.disposition,
         "attempt": letter.attempt, "exception": letter.exception, "reason": letter.reason,
-        "replays": letter.replays, "timestamp": letter.timestamp,
+        "replays": letter.replays, "timestamp": letter.timestamp, "key": _key_text(letter.key),
     }  # fmt: skip
+
+
+def _key_text(key: bytes | None) -> str | None:
+    """Return *key* as `--key` and `release` take it."""
+    from redrive.sources.kafka.messages import key_text
+
+    return None if key is None else key_text(key)
 
 
 def _text(data: bytes | None) -> str | None:

@@ -119,13 +119,11 @@ def test_keys_that_cannot_be_read_are_not_no_keys(stage, monkeypatch):
         def error(self):
             return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
-        def partition(self):
-            return 0
-
     class Client(Consumer):
-        def poll(self, *_words):
-            return Refused()
+        def consume(self, *_words):
+            return [Refused()]
 
-    monkeypatch.setattr("redrive.sources.kafka.parking.Consumer", Client)
+    stage.produce([{"value": b"1", "key": b"k"}], topic=f"{stage.dlq}.parked")
+    monkeypatch.setattr("redrive.sources.kafka.reading.Consumer", Client)
     with pytest.raises(SourceError, match="cannot read"):
         parked_keys(stage.kafka(), stage.dlq)

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from redrive.sources.kafka.dialects import OURS, read_account
-from redrive.sources.kafka.headers import NAMESPACE, Header, replayed, split
-from redrive.sources.kafka.messages import headers_of
+from redrive.sources.kafka.headers import NAMESPACE, Header, replayed, sent_back, split
+from redrive.sources.kafka.messages import headers_of, key_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Choice:
 
     disposition: str | None = None
     exception: str | None = None
-    key: str | None = None
+    key: str | None = None  # as `key_text` writes it
     header: tuple[str, str] | None = None  # one of its own headers, by name and value
     since: int | None = None  # ms, when it became a dead letter
     until: int | None = None
@@ -64,7 +64,7 @@ class Choice:
         return (
             self.disposition in {None, letter.disposition}
             and self.exception in {None, letter.exception, letter.exception.rpartition(".")[2]}
-            and (self.key is None or letter.key == self.key.encode())
+            and (self.key is None or (letter.key is not None and key_text(letter.key) == self.key))
             and (self.header is None or (self.header[0], self.header[1].encode()) in letter.headers)
             and self.partition in {None, letter.partition}
             and _within(letter.timestamp, self.since, self.until)
@@ -96,7 +96,7 @@ def read_letter(message: Any) -> DeadLetter:
         disposition=account.disposition,
         exception=account.error_type,
         origin=ours.get(f"{NAMESPACE}id", b"").decode("utf-8", "replace") or account.origin.removeprefix("kafka:"),
-        replays=_whole(ours.get(f"{NAMESPACE}replays", b"0").decode("utf-8", "replace")),
+        replays=sent_back(ours),
     )
 
 
@@ -108,7 +108,3 @@ def headers_home(letter: DeadLetter) -> list[Header]:
 
 def _within(value: int, low: int | None, high: int | None) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0

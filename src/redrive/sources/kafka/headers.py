@@ -34,7 +34,9 @@ _ID, _GROUP = f"{NAMESPACE}id", f"{NAMESPACE}group"
 _DISPOSITION, _EXCEPTION = f"{NAMESPACE}disposition", f"{NAMESPACE}exception"
 _FIRST_FAILED_AT, _FAILED_AT = f"{NAMESPACE}first-failed-at", f"{NAMESPACE}failed-at"
 _TIMESTAMP, _TIMESTAMP_TYPE = f"{NAMESPACE}timestamp", f"{NAMESPACE}timestamp-type"
-_KEPT = (f"{NAMESPACE}replays",)  # survives from one dead letter to the next
+_REPLAYS = f"{NAMESPACE}replays"
+_MOST_DIGITS = 9  # of a number that we wrote; anybody may write headers
+_KEPT = (_REPLAYS,)  # survives from one dead letter to the next
 _REMEMBERED = {  # what a line of history says, and the header it says it from
     "topic": "source-topic",
     "partition": "partition",
@@ -74,11 +76,14 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
 def replayed(headers: Iterable[Header]) -> list[Header]:
     """Return the headers of a dead letter that goes home: its own, its history and how often it was sent back."""
     own, before = split(headers)
-    name = f"{NAMESPACE}replays"
-    sent = before.get(name, b"0")
-    count = int(sent) + 1 if sent.isdigit() else 1
-    ours = {**_history(before), name: str(count)}
+    ours = {**_history(before), _REPLAYS: str(sent_back(before) + 1)}
     return [*own, *((each, text.encode()) for each, text in ours.items())]
+
+
+def sent_back(ours: Mapping[str, bytes]) -> int:
+    """Return how often a dead letter was sent back, by *ours* of its headers; what is no such number is 0."""
+    digits = ours.get(_REPLAYS, b"0")
+    return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
 
 
 def identity(record: Record, group: str) -> str:

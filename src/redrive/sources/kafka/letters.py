@@ -19,6 +19,7 @@ from redrive.core.letter import BYTES, JSON, Draft
 from redrive.errors import Reject, SourceError
 from redrive.sources.kafka.dialects import OURS, Account
 from redrive.sources.kafka.headers import NAMESPACE, replayed
+from redrive.sources.kafka.messages import key_text
 from redrive.sources.kafka.oversize import REF, whole
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIN
         kind=KIND,
         payload=value,
         content_type=_content_type(value),
-        key=None if found.key is None else _shown(found.key),
+        key=None if found.key is None else key_text(found.key),
         idempotency_key=f"{found.topic_id}/{found.partition}/{found.offset}",
         origin=account.origin,
         headers=tuple((name, content or b"") for name, content in headers),
@@ -120,7 +121,7 @@ def _metadata(found: Found, account: Account, headers: list[Header], cut: str) -
         "cut": cut,
         "null_headers": [at for at, (_, content) in enumerate(headers) if content is None],
     }
-    if found.key is not None and _shown(found.key).encode() != found.key:
+    if found.key is not None and key_text(found.key).encode() != found.key:
         kept["key"] = b64encode(found.key).decode()
     return {_PART: {name: value for name, value in kept.items() if value not in (None, "", [], False)}}
 
@@ -138,11 +139,6 @@ def _key(letter: Letter, kept: dict[str, Any]) -> bytes | None:
     if "key" in kept:
         return b64decode(kept["key"])
     return None if letter.key is None else letter.key.encode()
-
-
-def _shown(key: bytes) -> str:
-    """Return *key* as text that every store takes."""
-    return key.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
 
 
 def _reason(account: Account) -> str:

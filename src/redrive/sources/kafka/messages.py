@@ -37,6 +37,11 @@ def headers_of(message: Any) -> Any:
         return ()
 
 
+def key_text(key: bytes) -> str:
+    """Return *key* as text that every store and every terminal takes: bytes that are no text as hex escapes."""
+    return key.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+
+
 def bytes_of(headers: list[tuple[str, bytes | None]]) -> int:
     """Return how many bytes *headers* hold."""
     return sum(len(name) + len(content or b"") for name, content in headers)

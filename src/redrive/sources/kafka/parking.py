@@ -16,10 +16,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from redrive.errors import SourceError
 from redrive.sources.kafka.parked import PARKED
+from redrive.sources.kafka.reading import Reader
 from redrive.sources.kafka.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.topics import DeadLetterTopics
 
 _REQUEST = 15.0  # seconds
+_BATCH = 500
 _AGAIN = 0.5  # seconds until a note that was not taken is written again
 _SUFFIX = ".parked"
+_MOST_DIGITS = 19  # of an offset
 _Place = tuple[str, int]  # of the topic of parked keys
 _Key = tuple["Assignment", bytes]
 
@@ -172,8 +175,13 @@ def parked_keys(config: KafkaConfig, dlq: str) -> dict[bytes, int]:
         if message.value() is None:
             found.pop(message.key() or b"", None)
         else:
-            found[message.key() or b""] = int(message.value())
+            found[message.key() or b""] = _offset(message.value())
     return found
+
+
+def _offset(text: bytes) -> int:
+    """Return the offset that a note holds, -1 if somebody else wrote it."""
+    return int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else -1
 
 
 def let_run(config: KafkaConfig, dlq: str, key: bytes) -> None:
@@ -193,25 +201,14 @@ def let_run(config: KafkaConfig, dlq: str, key: bytes) -> None:
         raise SourceError(f"the release was not written to {topic!r}: {refused[0] if refused else 'no answer'}")
 
 
-def _all(config: KafkaConfig, topic: str) -> Iterable[Any]:
-    reader = Consumer(_reader_settings(config))
+def _all(config: KafkaConfig, topic: str) -> Iterator[Any]:
     try:
-        found = reader.list_topics(topic, _REQUEST).topics[topic]
-        if found.error is not None:
-            raise SourceError(f"cannot read {topic!r}: {found.error.str()}; was dlq_park_keys ever on?")
-        reader.assign([TopicPartition(topic, number, 0) for number in found.partitions])
-        open_ = set(found.partitions)
-        while open_:
-            message = reader.poll(_REQUEST)
-            if message is None:
-                raise SourceError(f"cannot read {topic!r}: no answer")
-            error = message.error()
-            if error is None:
-                yield message
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's name
-                open_.discard(message.partition())
-            else:  # not the end: what stands there is unknown
-                raise SourceError(f"cannot read {topic!r}: {error.str()}; allow this client to, and try again")
+        reader = Reader(config, topic, f"redrive-{PARKED}", resume=False)
+    except SourceError as error:
+        raise SourceError(f"which keys are parked is not known (dlq_park_keys makes that topic): {error}") from None
+    try:
+        for batch in reader.batches(_BATCH):
+            yield from batch
     finally:
         reader.close()
 

@@ -1,0 +1,140 @@
+"""
+A dead-letter topic, read from outside.
+
+Owns a reader of one topic from where it begins, or where a group stands, up to where it ended at
+the start: no member of any group, and nothing is committed unless it is asked to. A broker that
+says nothing for too long ends it with a word. Blocks; for commands and scripts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from redrive.engine.clock import SystemClock
+from redrive.errors import SourceError
+from redrive.sources.kafka.choice import Choice
+from redrive.sources.kafka.trouble import Heard, said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from confluent_kafka import Producer
+
+    from redrive.engine.clock import Clock
+    from redrive.sources.kafka.config import KafkaConfig
+
+REQUEST = 15.0  # seconds
+_SILENCE = 30.0  # seconds without a word of the broker, while there is more to read
+QUIET = {"log_level": 2}  # its errors are said in words, once
+
+
+class Reader:
+    """
+    Reads *topic* up to where it ended when this began.
+
+    With *resume* it begins where *group* stands, which `commit` moves; else only the partition and
+    the offsets that *choice* asks for are read.
+    """
+
+    def __init__(
+        self, config: KafkaConfig, topic: str, group: str, *, resume: bool, choice: Choice | None = None,
+        clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        self._config, self._topic, self._clock = config, topic, clock or SystemClock()
+        self._choice = (choice if not resume else None) or Choice()
+        self._heard = Heard()
+        ours: dict[str, Any] = {
+            "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True,
+            "auto.offset.reset": "earliest", "error_cb": self._heard,
+        }  # fmt: skip
+        self._consumer = Consumer({**QUIET, **config.client_settings(), **config.consumer_settings, **ours})
+        self._ends: dict[int, int] = {}  # of partitions that have something to read
+        try:
+            self._consumer.assign(self._starts(resume=resume))
+        except KafkaException as error:
+            self._consumer.poll(0)  # to hear why
+            self._consumer.close()
+            raise self._trouble(error.args[0]) from None
+        except SourceError:
+            self._consumer.close()
+            raise
+
+    def batches(self, size: int) -> Iterator[list[Any]]:
+        """Yield the messages, up to *size* of them at once; those of each partition in their order."""
+        open_, heard_at = set(self._ends), self._clock.monotonic()
+        while open_:
+            messages: list[Any] = self._consumer.consume(size, 1.0)
+            if messages:
+                heard_at = self._clock.monotonic()
+            elif self._clock.monotonic() - heard_at > _SILENCE:
+                raise self._trouble(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - the client's own name for it
+            for message in messages:
+                self._note(message, open_)
+            batch = [each for each in messages if each.error() is None and self._is_wanted(each)]
+            if batch:
+                yield batch
+
+    def commit(self, batch: Iterable[Any]) -> None:
+        """Remember that *batch* is done; raise SourceError if the broker does not."""
+        places = _after(batch)
+        try:
+            if places:
+                self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            why = said(error.args[0], self._config, self._heard)
+            raise SourceError(f"what was sent could not be noted, and the same command sends it again: {why}") from None
+
+    def commit_within(self, producer: Producer, batch: Iterable[Any]) -> None:
+        """Remember that *batch* is done, in the transaction of *producer*."""
+        producer.send_offsets_to_transaction(_after(batch), self._consumer.consumer_group_metadata(), REQUEST)
+
+    def close(self) -> None:
+        """Let go."""
+        self._consumer.close()
+
+    def _is_wanted(self, message: Any) -> bool:
+        return int(message.offset()) < self._ends.get(message.partition(), 0)
+
+    def _note(self, message: Any, open_: set[int]) -> None:
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name for it
+            raise self._trouble(error)
+        if error is not None or message.offset() + 1 >= self._ends.get(message.partition(), 0):
+            open_.discard(message.partition())
+
+    def _starts(self, *, resume: bool) -> list[TopicPartition]:
+        """Return where to begin in those partitions that have something to read."""
+        found = self._consumer.list_topics(self._topic, REQUEST).topics[self._topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        asked = [TopicPartition(self._topic, number) for number in found.partitions]
+        places = [each for each in asked if self._choice.partition in {None, each.partition}]
+        starts = (self._start(place) for place in (self._committed(places) if resume else places))
+        return [place for place in starts if place.partition in self._ends]
+
+    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        found = self._consumer.committed(places, REQUEST)
+        for place in found:
+            if place.error is not None:  # not "nothing was committed", which would replay all of them again
+                raise KafkaException(place.error)
+        return found
+
+    def _start(self, place: TopicPartition) -> TopicPartition:
+        number, choice = place.partition, self._choice
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), REQUEST)
+        stood = place.offset if place.offset <= high else 0  # beyond the end: the topic was made anew
+        start = max(stood, low, choice.first or 0)  # what was never committed is negative
+        end = high if choice.last is None else min(high, choice.last + 1)
+        if end > start:
+            self._ends[number] = end
+        return TopicPartition(self._topic, number, start)
+
+    def _trouble(self, error: KafkaError) -> SourceError:
+        return SourceError(f"cannot read {self._topic!r}: {said(error, self._config, self._heard)}")
+
+
+def _after(batch: Iterable[Any]) -> list[TopicPartition]:
+    after = {(message.topic(), message.partition()): message.offset() + 1 for message in batch}
+    return [TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
