@@ -19,40 +19,26 @@ from redrive.core.decide import SUCCEEDED, Failed
 from redrive.core.letter import Category, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
     from redrive.engine.handler import Handler
-
-    Listener = Callable[[Outcome | None], None]
 
 
 class ResultRefused(Exception):
     """The handler returned what its `succeeded=` refuses."""
 
 
-async def attempt(handler: Handler, letter: Letter, listeners: Sequence[Listener] = ()) -> Outcome:
-    """
-    Run an async handler; only our own cancellation passes through.
-
-    Whoever is among *listeners* by then is told the outcome as the last step, before the task
-    is done; None if a cancellation passes through, whose meaning others know.
-    """
+async def attempt(handler: Handler, letter: Letter) -> Outcome:
+    """Run an async handler; only a cancellation by others passes through."""
     try:
         result = await handler.call(letter)
-        outcome = SUCCEEDED if handler.succeeded is None else _judged(result, handler)
+        return SUCCEEDED if handler.succeeded is None else _judged(result, handler)
     except (GeneratorExit, asyncio.CancelledError) as error:
         if isinstance(error, GeneratorExit) or _is_cancelled():
-            for tell in listeners:
-                tell(None)
             raise
-        outcome = Failed(failure_of(error, handler))
+        return Failed(failure_of(error, handler))
     except BaseException as error:  # noqa: BLE001 - the broad except: handlers may raise anything
-        outcome = Failed(failure_of(error, handler))
-    for tell in listeners:
-        tell(outcome)
-    return outcome
+        return Failed(failure_of(error, handler))
 
 
 def attempt_now(handler: Handler, letter: Letter) -> Outcome:

@@ -47,3 +47,7 @@ class Engine(Protocol):
     @property
     def exhausted(self) -> bool:
         """Whether this engine takes no more letters until the process is recycled."""
+
+    @property
+    def vacant(self) -> bool:
+        """Whether the next letter with the same handler begins only when `done`, which is called now, returns."""

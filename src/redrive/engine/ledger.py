@@ -60,14 +60,17 @@ class Ledger(Generic[R]):
 
     def settle(self, run: R, outcome: Outcome) -> None:
         """Tell the caller, unless it was told before."""
-        if run not in self._open:
-            return
-        del self._open[run]
+        if run in self._open:
+            self.forget(run)
+            run.done(run.ticket, outcome)
+
+    def forget(self, run: R) -> None:
+        """Note that *run* has its outcome, or that it is none of ours; whoever says so tells the caller."""
+        self._open.pop(run, None)
         if run.timer is not None:
             run.timer.cancel()
         if not self._open:
             self._drained.set()
-        run.done(run.ticket, outcome)
 
     async def drain(self, grace: float) -> None:
         """Wait until every run has its outcome, at most *grace* seconds."""

@@ -2,36 +2,44 @@
 Time limits of many, with few timers.
 
 Owns when a run that takes too long is told of: all runs with the same span share one timer,
-because the one that began first is also the first that is out of time. Setting and lifting a
-limit costs an entry in a dictionary, so that a run which ends in time pays for no timer.
+which rings when the oldest of them would be out of time. What began anew meanwhile is merely
+younger by then, so that a run which ends in time pays for no timer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-T = TypeVar("T")
+
+class Timed(Protocol):
+    """Something that may take too long."""
+
+    began: float  # when, by the loop's clock
+
+
+T = TypeVar("T", bound=Timed)
 
 
 class Limit(Generic[T]):
-    """Tells *expired* of each thing that was held for *span* seconds and not let go."""
+    """Tells *expired* of each thing that was held for *span* seconds and neither begun anew nor let go."""
 
     __slots__ = ("_expired", "_held", "_loop", "_span", "_timer")
 
     def __init__(self, span: float, expired: Callable[[T], None], loop: asyncio.AbstractEventLoop) -> None:
         self._span, self._expired, self._loop = span, expired, loop
-        self._held: dict[T, float] = {}  # in the order of their deadlines
+        self._held: dict[T, None] = {}  # a set that keeps its order
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, thing: T) -> None:
-        """Let the time of *thing* run from now."""
-        self._held[thing] = deadline = self._loop.time() + self._span
+        """Let the time of *thing* run from now, also if it is held already."""
+        thing.began = self._loop.time()
+        self._held[thing] = None
         if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._ring)
+            self._timer = self._loop.call_at(thing.began + self._span, self._ring)
 
     def let_go(self, thing: T) -> None:
         """Forget *thing*; one that is not held is fine. The timer stays: others come, and it may ring for nobody."""
@@ -46,10 +54,10 @@ class Limit(Generic[T]):
 
     def _ring(self) -> None:
         now = self._loop.time()
-        late = [thing for thing, deadline in self._held.items() if deadline <= now]
+        late = [thing for thing in self._held if thing.began + self._span <= now]
         for thing in late:
             del self._held[thing]
-        first = next(iter(self._held.values()), None)
-        self._timer = None if first is None else self._loop.call_at(first, self._ring)
-        for thing in late:
+        first = min((thing.began for thing in self._held), default=None)
+        self._timer = None if first is None else self._loop.call_at(first + self._span, self._ring)
+        for thing in sorted(late, key=lambda thing: thing.began):
             self._expired(thing)

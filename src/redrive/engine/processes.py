@@ -43,6 +43,7 @@ class ProcessEngine:
     """Runs letters in up to *size* child processes."""
 
     exhausted = False
+    vacant = False
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -1,8 +1,9 @@
 """
 Run async handlers on the event loop.
 
-Owns eager start, time limits and cancellation of tasks. A handler cannot tell that it was
-started eagerly: it has a task and a context of its own from its first line. A handler that
+Owns eager start, time limits and cancellation of tasks, and when a task may run another letter.
+A handler cannot tell that it was started eagerly, nor that its task ran letters before: from its
+first line it has a task that bears no trace of others, and a context likewise. A handler that
 blocks the loop cannot be stopped from here; a watchdog ends the process.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.core.decide import SUCCEEDED, Failed
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
-    from redrive.engine.attempt import Listener
     from redrive.engine.execution import Done
     from redrive.engine.handler import Handler
 
@@ -55,17 +54,21 @@ else:
 
 
 class _TaskRun(Run, eq=False, kw_only=True):
-    task: asyncio.Task[Outcome]
+    """A task, and the letter that it runs now."""
+
+    task: asyncio.Task[None] | None = None  # once it has suspended; from then on it is in the ledger
+    began: float = 0.0  # kept by its limit
     limit: Limit[_TaskRun] | None = None
     verdict: Failed | None = None  # why we cancelled it
 
 
 class TaskEngine:
     """
-    Runs each letter in a task of its own; one that never suspends costs no callback and no timer.
+    Runs letters in tasks; one that never suspends costs no callback and no timer.
 
-    A task tells of its end itself, as its last step, and may so begin the next one from within:
-    therefore all of them start from one context, that of whoever made the engine.
+    A task tells of a letter's end itself. A letter that is started from within that call runs next
+    in the same task, provided that the one before it succeeded and left no trace there; every other
+    letter gets a task of its own. All of them start from one context, that of whoever made the engine.
     """
 
     exhausted = False
@@ -74,24 +77,26 @@ class TaskEngine:
         self._cancel_grace = cancel_grace
         self._context = contextvars.copy_context()
         self._ledger: Ledger[_TaskRun] = Ledger()
-        self._leftovers: set[asyncio.Task[Outcome]] = set()  # settled, but still unwinding
+        self._leftovers: set[asyncio.Task[None]] = set()  # settled, but still unwinding
         self._limits: dict[float, Limit[_TaskRun]] = {}  # by span
+        self._vacant: _TaskRun | None = None  # tells of its letter's end right now, and could run another
         self._closed = False
+
+    @property
+    def vacant(self) -> bool:
+        """See `Engine.vacant`."""
+        return self._vacant is not None
 
     def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
         """Run *letter*; see `Engine.start`."""
+        run = self._vacant
         if self._closed:
             done(ticket, STOPPED)
-            return
-        loop = asyncio.get_running_loop()
-        listeners: list[Listener] = []  # nobody, unless it suspends
-        task = begin(attempt(handler, letter, listeners), loop, self._context.copy())
-        if task.done():
-            done(ticket, _outcome(task, handler))
-            return
-        run = _TaskRun(handler, letter, ticket, done, task=task)
-        listeners.append(partial(self._finished, run))
-        self._watch(run, loop)
+        elif run is not None and run.handler is handler:
+            self._vacant = None
+            run.letter, run.ticket, run.done = letter, ticket, done
+        else:
+            self._begin(_TaskRun(handler, letter, ticket, done))
 
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds, then cancel what is left; see `Engine.close`."""
@@ -108,26 +113,88 @@ class TaskEngine:
             limit.close()
         for run in self._ledger:
             self._abandon(run)
-            self._ledger.settle(run, STOPPED)
+            self._settle(run, STOPPED)
 
-    def _watch(self, run: _TaskRun, loop: asyncio.AbstractEventLoop) -> None:
+    # ------------------------------------------------------------------ one task, one letter after the other
+
+    def _begin(self, run: _TaskRun) -> None:
+        loop = asyncio.get_running_loop()
+        task = begin(self._serve(run), loop, self._context.copy())
+        if not task.done():
+            self._watch(run, task, loop)
+        elif run.done is not _told:  # a cancellation passed through before it ever suspended
+            self._settle(run, _what_passed(task, run.handler))
+        elif not task.cancelled():
+            task.result()  # raises what the one who was told raised
+
+    async def _serve(self, run: _TaskRun) -> None:
+        """Run the letter of *run*, and those that it is given at the end of each."""
+        task = asyncio.current_task()
+        try:
+            while self._goes_on(run, await attempt(run.handler, run.letter), task):
+                pass
+        except BaseException:
+            self._passed(run)
+            raise
+
+    def _goes_on(self, run: _TaskRun, outcome: Outcome, task: asyncio.Task[Any] | None) -> bool:
+        """Tell that the letter of *run* has ended; return whether it was given another one by that."""
+        if outcome is not SUCCEEDED or run.verdict is not None or not self._is_as_new(task):
+            self._finished(run, outcome)
+            return False
+        done, run.done = run.done, _told
+        self._vacant = run
+        try:
+            done(run.ticket, outcome)
+        finally:
+            self._vacant = None
+        if run.done is _told or self._closed:
+            self._settle(run, STOPPED)
+            return False
+        if run.limit is not None:
+            run.limit.hold(run)
+        return True
+
+    def _passed(self, run: _TaskRun) -> None:
+        """See to it that the letter of *run*, whose task is about to end with an exception, has an outcome too."""
+        if run.done is _told:
+            self._settle(run, STOPPED)
+        elif run.task is not None:  # a cancellation, most likely; its meaning is known when the task has ended
+            run.task.add_done_callback(lambda task: self._finished(run, _what_passed(task, run.handler)))
+
+    def _is_as_new(self, task: Any) -> bool:
+        """Whether the letter that *task* has run left no trace: no cancellation, no callback, no variable."""
+        if task.cancelling() or task._must_cancel or task._callbacks:  # noqa: SLF001 - nothing public tells
+            return False
+        try:
+            return contextvars.copy_context() == self._context
+        except Exception:  # noqa: BLE001 - it compares what handlers put there
+            return False
+
+    def _finished(self, run: _TaskRun, outcome: Outcome) -> None:
+        # What it finished in spite of its time limit is finished: trying again would do it twice.
+        self._settle(run, outcome if run.verdict is None or outcome is SUCCEEDED else run.verdict)
+
+    def _settle(self, run: _TaskRun, outcome: Outcome) -> None:
+        """Tell *outcome*, unless one was told before; the task gets no other letter."""
+        self._ledger.forget(run)
+        if run.limit is not None:
+            run.limit.let_go(run)
+        done, run.done = run.done, _told
+        done(run.ticket, outcome)
+
+    # ------------------------------------------------------------------ tasks that suspend
+
+    def _watch(self, run: _TaskRun, task: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
+        run.task = task
         self._ledger.open(run)
         span = run.handler.timeout
         if span is not None:
             run.limit = self._limits.get(span) or self._limits.setdefault(span, Limit(span, self._expire, loop))
             run.limit.hold(run)
 
-    def _finished(self, run: _TaskRun, outcome: Outcome | None) -> None:
-        if outcome is None:  # cancelled; it is not known by whom until it has ended
-            run.task.add_done_callback(lambda task: self._finished(run, _outcome(task, run.handler)))
-            return
-        if run.limit is not None:
-            run.limit.let_go(run)
-        # What it finished in spite of its time limit is finished: trying again would do it twice.
-        self._ledger.settle(run, outcome if run.verdict is None or outcome is SUCCEEDED else run.verdict)
-
     def _expire(self, run: _TaskRun) -> None:
-        if run.task.done():  # in this very round; its own outcome counts
+        if run.task is None or run.task.done():  # in this very round; its own outcome counts
             return
         run.verdict = timed_out(run.handler)
         run.timer = asyncio.get_running_loop().call_later(self._cancel_grace, self._give_up, run)
@@ -136,18 +203,22 @@ class TaskEngine:
     def _give_up(self, run: _TaskRun) -> None:
         """Settle a handler that swallowed its cancellation; whatever it still does is ignored."""
         self._abandon(run)
-        self._ledger.settle(run, timed_out(run.handler))
+        self._settle(run, timed_out(run.handler))
 
     def _abandon(self, run: _TaskRun) -> None:
+        if run.task is None:
+            return
         self._leftovers.add(run.task)  # the loop keeps weak references only
         run.task.add_done_callback(self._leftovers.discard)
         run.task.cancel("stopped")
 
 
-def _outcome(task: asyncio.Task[Outcome], handler: Handler) -> Outcome:
-    try:
-        return task.result()
-    except asyncio.CancelledError:  # not by us, or nobody would ask: it cancelled itself
+def _told(_ticket: object, _outcome: Outcome) -> None:
+    """Stand for whom to tell once that is done."""
+
+
+def _what_passed(task: asyncio.Task[None], handler: Handler) -> Failed:
+    """Return what ended *task*, which `attempt` let pass, as its letter's failure."""
+    if task.cancelled():  # not by us, or nobody would ask: it cancelled itself
         return Failed(failure_of(asyncio.CancelledError("the handler cancelled its own task"), handler))
-    except BaseException as error:  # noqa: BLE001 - what `attempt` lets pass, such as a GeneratorExit of the handler's own
-        return Failed(failure_of(error, handler))
+    return Failed(failure_of(task.exception() or RuntimeError("the task ended"), handler))

@@ -41,6 +41,8 @@ class _ThreadRun(Run, eq=False):
 class ThreadEngine:
     """Runs letters in up to *size* threads, and leaves up to *max_abandoned* more hanging."""
 
+    vacant = False
+
     def __init__(self, size: int, *, max_abandoned: int = 8) -> None:
         self._size = size
         self._max_abandoned = max_abandoned

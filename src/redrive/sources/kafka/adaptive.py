@@ -83,6 +83,11 @@ class AdaptiveEngine:
         """Whether this engine takes no more letters until the process is recycled."""
         return self._inner.exhausted
 
+    @property
+    def vacant(self) -> bool:
+        """See `Engine.vacant`."""
+        return self._inner.vacant
+
     def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
         """Run *letter*, and time it."""
         self._window.full = self._window.full or self._owner.running >= self._owner.slots

@@ -152,10 +152,17 @@ class ExecutionEngine:
                     self._ready.append(follower)
             else:
                 self._decide(record, outcome)
-            if self._ready and not self._pumping:
-                self._pump()
+            if self._ready:
+                self._go_on()
         except Exception as error:  # noqa: BLE001 - nobody above would say it: a task or a thread called this
             self.broke(error)
+
+    def _go_on(self) -> None:
+        """Begin what can begin now; what begins in the place of what has just ended makes no pile of calls."""
+        if self.runner.vacant and self.running < self.slots:
+            self._begin(self._ready.popleft())
+        if not self._pumping:
+            self._pump()
 
     def _decide(self, record: Record, outcome: Outcome) -> None:
         if record.ended:  # it was given up while this try was under way
