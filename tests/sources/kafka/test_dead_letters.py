@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import Future
 from contextlib import closing
 
 import pytest
@@ -92,6 +94,64 @@ async def test_a_broker_that_is_away_when_a_topic_is_new_is_asked_again_for_its_
         await until(lambda: not consumer.health.reasons)
     [letter] = stage.dead_letters()
     assert letter.partition() == 2
+
+
+async def test_a_dead_letter_topic_that_vanishes_is_made_anew_and_its_partition_goes_on(stage):
+    stage.create(partitions=2)
+    consumer = stage.consumer(rejects_bad, dlq_flush_timeout_ms=300, execution={"max_retries": 1})
+    async with running(consumer):
+        await until(lambda: stage.dlq in stage.topics())
+        stage.admin.delete_topics([stage.dlq])[stage.dlq].result(LIMIT)
+        stage.produce([{"value": b"bad", "partition": 1}])
+        await until(lambda: stage.committed(1) == 1)
+        await until(lambda: consumer.health.status == "green")
+    [letter] = stage.dead_letters()
+    assert letter.partition() == 1
+    assert len(stage.topics()[stage.dlq].partitions) == 2
+
+
+async def test_a_dead_letter_topic_that_somebody_makes_later_is_no_longer_reported_as_missing(stage):
+    stage.create()
+    stage.produce([{"value": b"bad"}])
+    consumer = stage.consumer(rejects_bad, dlq_create_topics=False, dlq_flush_timeout_ms=300)
+    async with running(consumer):
+        await until(lambda: any("no such topic" in why for why in consumer.health.reasons))
+        stage.create(topic=stage.dlq)
+        await until(lambda: stage.committed() == 1)
+        await until(lambda: consumer.health.status == "green")
+
+
+async def test_a_broker_that_is_away_when_a_topic_is_new_holds_up_nobody(stage, monkeypatch):
+    asked = threading.Event()
+
+    def never(self, sources):
+        asked.wait(LIMIT)
+        raise topics.BrokerAway("nobody answers")
+
+    stage.create()
+    stage.produce([{"value": b"bad"}, *({"value": b"good"} for _ in range(5))])
+    monkeypatch.setattr(topics.DeadLetterTopics, "_prepare_all", never)
+    consumer = stage.consumer(rejects_bad, topics=[f"^{stage.topic}$"])
+    async with running(consumer):
+        try:
+            await until(lambda: consumer.counts.processed == 5)  # while somebody still waits for the broker
+        finally:
+            monkeypatch.undo()
+            asked.set()
+        await until(lambda: stage.committed() == 6)
+
+
+@pytest.mark.parametrize("when", ["create_topics", "describe_configs"])
+def test_an_answer_that_never_comes_is_a_broker_that_is_away(stage, monkeypatch, when):
+    stage.create()
+    if when == "describe_configs":
+        stage.create(topic=stage.dlq)
+    monkeypatch.setattr(topics, "_LIMIT", 10.0)
+    monkeypatch.setattr(topics, "_LATE", -9.0)
+    made = topics.DeadLetterTopics(stage.kafka())
+    monkeypatch.setattr(made._admin, when, lambda asked, **_: {each: Future() for each in [stage.dlq, *asked]})
+    with pytest.raises(topics.BrokerAway):
+        made.prepare([stage.topic])
 
 
 async def test_a_compacted_dead_letter_topic_is_refused_at_the_start(stage):

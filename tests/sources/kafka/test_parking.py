@@ -71,6 +71,13 @@ async def test_a_key_stays_parked_after_a_restart_and_runs_in_order_once_release
         await until(lambda: shop.handled[-1] == b"3")
 
 
+async def test_a_topic_of_parked_keys_that_would_forget_them_is_refused(stage):
+    stage.create()
+    stage.create(topic=f"{stage.dlq}.parked", cleanup_policy="delete")
+    with pytest.raises(SourceError, match="is not compacted and would forget"):
+        await stage.consumer(Shop(), dlq_park_keys=True).run()
+
+
 def test_parking_without_an_order_of_keys_is_refused():
     with pytest.raises(SettingsError, match="key_hash"):
         ParallelConsumer(["a"], print, group="g", ordering="unordered", kafka=KafkaConfig(dlq_park_keys=True))

@@ -15,7 +15,8 @@ from tests.sources.kafka.stage import LIMIT, Stage, running, until
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.sources.kafka import Collector
-from redrive.sources.kafka.restoring import committed, start_of
+from redrive.sources.kafka.offset_map import write_map
+from redrive.sources.kafka.restoring import committed, done_beyond, start_of
 from redrive.stores.memory import MemoryStore
 
 PLACE = TopicPartition("orders", 0)
@@ -63,6 +64,34 @@ def test_a_refusal_is_not_asked_again(refusal):
 )
 def test_a_partition_begins_at_an_offset_that_we_name(offset, reset, start):
     assert start_of(TopicPartition("orders", 0, offset), reset).offset == start
+
+
+class Ends:
+    """Gives one of *answers* after the other to the question for where a log ends."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def get_watermark_offsets(self, _place, timeout):
+        answer = self.answers.pop(0)
+        if isinstance(answer, KafkaError):
+            raise KafkaException(answer)
+        return 0, answer
+
+
+NOTED = TopicPartition("orders", 0, 3, write_map(3, [(4, 6)]))
+
+
+def test_what_is_done_beyond_the_offset_is_asked_for_until_it_is_known():
+    away = KafkaError(KafkaError._TRANSPORT)
+    assert done_beyond(Ends(away, away, 9), NOTED, SystemClock(), lambda: False) == [(4, 6)]
+
+
+def test_what_is_done_beyond_the_offset_is_not_asked_for_once_we_are_to_stop_or_the_log_is_gone():
+    away, gone = KafkaError(KafkaError._TRANSPORT), KafkaError(KafkaError._UNKNOWN_PARTITION)
+    client = Ends(away, away, away)
+    assert done_beyond(client, NOTED, SystemClock(), lambda: len(client.answers) < 2) == []
+    assert done_beyond(Ends(gone), NOTED, SystemClock(), lambda: False) == []
 
 
 @pytest.fixture(scope="module")

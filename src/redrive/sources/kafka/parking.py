@@ -9,6 +9,7 @@ by the control thread only; `release` is for commands and scripts.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from redrive.errors import SourceError
 from redrive.sources.kafka.parked import PARKED
 from redrive.sources.kafka.reading import Reader
+from redrive.sources.kafka.topics import BrokerAway
 from redrive.sources.kafka.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.record import Assignment, Record
     from redrive.sources.kafka.topics import DeadLetterTopics
 
+_log = logging.getLogger("redrive.kafka")
 _REQUEST = 15.0  # seconds
 _BATCH = 500
 _AGAIN = 0.5  # seconds until a note that was not taken is written again
@@ -86,8 +89,23 @@ class Parking:
             for message in self._reader.consume(100, 0):
                 self._hear(message)
 
-    def assigned(self, assignments: Iterable[Assignment]) -> None:
-        """Read which keys of *assignments* are parked; raise SourceError if that cannot be known."""
+    def assigned(self, assignments: Collection[Assignment], is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """
+        Read which keys of *assignments* are parked; ask until that is known, or we are to stop.
+
+        Raise SourceError if it will never be known.
+        """
+        while not is_stopping():
+            try:
+                self._topics.prepare({each.topic for each in assignments})
+                self._read(assignments)
+            except BrokerAway as error:
+                _log.warning("which keys are parked is asked for again: %s", error)
+                self._clock.block(_AGAIN)
+            else:
+                return
+
+    def _read(self, assignments: Collection[Assignment]) -> None:
         new = set()
         for each in assignments:
             new.add(self._place(each))
@@ -100,7 +118,7 @@ class Parking:
             if message is not None:
                 missing -= self._hear(message)
             if self._clock.monotonic() > end:
-                raise SourceError(f"which keys are parked cannot be read from {sorted(missing)}")
+                raise BrokerAway(f"which keys are parked cannot be read from {sorted(missing)}")
 
     def forget(self, assignment: Assignment) -> None:
         """Let go of a partition that is no longer ours."""

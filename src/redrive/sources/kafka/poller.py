@@ -322,16 +322,15 @@ class BrokerPoller:
         found = committed(self._consumer, places, self._clock, self._is_stopping)
         now = self._clock.monotonic()
         for place in found:
-            restored = done_beyond(self._consumer, place, exact=self._transactions is not None)
+            restored = done_beyond(self._consumer, place, self._clock, self._is_stopping)
             assignment = Assignment(place.topic, place.partition, next(self._epochs))
             partition = Partition(assignment, place.offset, restored, now)
             self._partitions[place.topic, place.partition] = partition
             if self._quarantine is not None:
                 self._quarantine.assigned(partition, read_note(place.metadata)[0])
         self.assigned = len(self._partitions)
-        if self._parking is not None and self._dead_letter_topics is not None:
-            self._dead_letter_topics.prepare({place.topic for place in places})
-            self._parking.assigned([each.assignment for each in self._ours(places)])
+        if self._parking is not None:
+            self._parking.assigned([each.assignment for each in self._ours(places)], self._is_stopping)
         begin(consumer, [start_of(place, self._reset) for place in found], cooperative=self._is_cooperative)
         if self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare_in_time({place.topic for place in places})
@@ -374,7 +373,7 @@ class BrokerPoller:
         fresh = Partition(Assignment(old.topic, old.partition, next(self._epochs)), -1, [], self._clock.monotonic())
         self._partitions[old.topic, old.partition] = fresh
         if self._parking is not None:
-            self._parking.assigned([fresh.assignment])
+            self._parking.assigned([fresh.assignment], self._is_stopping)
         return fresh
 
     # ------------------------------------------------------------------ how we are

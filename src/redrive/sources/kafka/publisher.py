@@ -169,6 +169,7 @@ class DeadLetterPublisher:
         hit("kafka.after_dlq")
         del self._unconfirmed[letter]
         self.published += 1
+        self._topics.taken(letter.topic)
         if letter.halts and not self._is_halting(letter.record.assignment):
             self._resume(letter.record.assignment)
         if not letter.record.assignment.closed:
@@ -222,6 +223,7 @@ class DeadLetterPublisher:
         if letter.tries >= self._policy.max_attempts and not letter.halts:
             letter.halts = True
             self._halt(letter.record.assignment, f"{letter.topic} takes no dead letters: {error.str()}")
+            self._topics.doubt(letter.record.topic)
 
     def _reconnect(self) -> None:
         """Start over with a new producer; never within a callback of the old one, which ends the process."""

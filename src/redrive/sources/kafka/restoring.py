@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.offsets import Ranges
 
 _log = logging.getLogger("redrive.kafka")
-_REQUEST = 10.0  # seconds for a request to the broker
-_GLANCE = 2.0  # … while somebody may want us to stop
+_GLANCE = 2.0  # seconds for a request to the broker, while somebody may want us to stop
 _REST = 0.1  # seconds between two of them
 _REFUSALS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+_GONE = frozenset({
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the client's own names
+})  # fmt: skip
 _RESETS = {
     **dict.fromkeys(("earliest", "smallest", "beginning"), OFFSET_BEGINNING),
     **dict.fromkeys(("latest", "largest", "end"), OFFSET_END),
@@ -82,14 +84,21 @@ def begin(consumer: Consumer, starts: list[TopicPartition], *, cooperative: bool
         consumer.resume(starts)  # the client keeps a partition paused that was so when it was taken away
 
 
-def done_beyond(consumer: Consumer, place: TopicPartition, *, exact: bool) -> Ranges:
-    """Return what is done beyond the offset of *place*; raise SourceError if that is not known and must be *exact*."""
-    if place.offset < 0 or not place.metadata:
-        return []
-    try:
-        _, end = consumer.get_watermark_offsets(place, timeout=_REQUEST)
-    except KafkaException as error:
-        if exact:
-            raise SourceError(f"the end of {place.topic!r} cannot be read: {error.args[0].str()}") from None
-        return []
-    return read_map(place.offset, read_note(place.metadata)[1], end=end)
+def done_beyond(consumer: Consumer, place: TopicPartition, clock: Clock, is_stopping: Callable[[], bool]) -> Ranges:
+    """
+    Return what is done beyond the offset of *place*: ask until it is known, or return none if we are to stop.
+
+    Raise SourceError if it will never be told.
+    """
+    text = read_note(place.metadata)[1] if place.offset >= 0 else ""
+    while text and not is_stopping():
+        try:
+            return read_map(place.offset, text, end=consumer.get_watermark_offsets(place, timeout=_GLANCE)[1])
+        except KafkaException as error:
+            if error.args[0].code() in _GONE:
+                return []
+            if error.args[0].fatal() or error.args[0].code() in _REFUSALS:
+                raise SourceError(f"the end of {place.topic!r} cannot be read: {error.args[0].str()}") from None
+            _log.warning("the end of %s[%d] is asked for again: %s", place.topic, place.partition, error.args[0].str())
+            clock.block(_REST)
+    return []

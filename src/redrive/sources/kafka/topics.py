@@ -2,13 +2,16 @@
 Dead-letter topics.
 
 Owns their creation, with as many partitions as their source, and the refusal of one that
-would lose dead letters. Blocks; called before consuming and when a topic is new to us.
+would lose dead letters. `prepare` blocks and is called before consuming; later, when a topic is
+new to us or its dead letters are not taken, a thread asks, and the control thread hears the answer.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are its public names
@@ -20,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are it
 
 from redrive.errors import SourceError
 from redrive.sources.kafka.config import topic_problem
+from redrive.sources.kafka.trouble import said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _LIMIT = 15.0  # seconds for one request
+_LATE = 5.0  # seconds that the client may be late to say that it got no answer
+_T = TypeVar("_T")
 _AWAY = frozenset({
     KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's own names
     KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.BROKER_NOT_AVAILABLE,
@@ -46,7 +52,9 @@ class DeadLetterTopics:
         self._config = config
         self._admin = AdminClient(config.client_settings())
         self._partitions: dict[str, int] = {}
-        self._unprepared: set[str] = set()  # sources that came while the broker was away
+        self._unprepared: set[str] = set()  # sources whose dead-letter topics are not known yet
+        self._doubted: set[str] = set()  # sources whose dead letters were not taken
+        self._asking: tuple[set[str], Future[None]] | None = None
         self.missing: set[str] = set()  # those that nobody has made
 
     def partitions(self, topic: str) -> int:
@@ -55,7 +63,7 @@ class DeadLetterTopics:
 
     @property
     def awaited(self) -> set[str]:
-        """The dead-letter topics that will be asked for again, because the broker was away."""
+        """The dead-letter topics that are not known yet, because the broker has not said."""
         return {self._config.dlq_topic(source) for source in self._unprepared}
 
     @property
@@ -71,22 +79,58 @@ class DeadLetterTopics:
         dead letter per key and refuses those without.
         """
         wanted = [topic for topic in sources if self._config.dlq_topic(topic) not in self._partitions]
-        if not wanted:
-            return
+        if wanted:
+            self._prepare_all(wanted)
+
+    def _prepare_all(self, wanted: Iterable[str]) -> None:
         known = self._list()
         for source in wanted:
             if source in known:
                 self._prepare(source, known)
 
     def prepare_in_time(self, sources: Iterable[str] = ()) -> None:
-        """Make sure likewise; if the broker is away now, the next call tries those again."""
-        self._unprepared.update(sources)
+        """
+        Make sure likewise, without waiting for the broker; later calls hear what came of it.
+
+        If the broker is away they ask again. Raise SourceError as `prepare` does.
+        """
+        self._unprepared |= {each for each in sources if self._config.dlq_topic(each) not in self._partitions}
+        if self._asking is None and (wanted := self._unprepared | self._doubted):
+            self._asking = wanted, Future()
+            threading.Thread(target=self._ask, args=self._asking, name="redrive-dlq-topics", daemon=True).start()
+        elif self._asking is not None and self._asking[1].done():
+            asked, answer = self._asking
+            self._asking = None
+            self._hear(asked, answer)
+
+    def doubt(self, source: str) -> None:
+        """Ask for the dead-letter topic of *source* anew: it takes no dead letters, and may be gone."""
+        self._doubted.add(source)
+
+    def taken(self, topic: str) -> None:
+        """Note that the dead-letter topic *topic* takes dead letters, whoever made it."""
+        self.missing.discard(topic)
+
+    def _ask(self, sources: set[str], answer: Future[None]) -> None:
         try:
-            self.prepare(self._unprepared)
-        except BrokerAway as error:
-            _log.warning("the dead-letter topics of %s are asked for again: %s", sorted(self._unprepared), error)
+            self._prepare_all(sources)
+        except BaseException as error:  # noqa: BLE001 - the control thread hears of it
+            answer.set_exception(error)
         else:
-            self._unprepared.clear()
+            answer.set_result(None)
+
+    def _hear(self, asked: set[str], answer: Future[None]) -> None:
+        try:
+            answer.result()
+        except BrokerAway as error:
+            _log.warning("the dead-letter topics of %s are asked for again: %s", sorted(asked), error)
+            return
+        except SourceError as error:
+            if asked & self._unprepared:
+                raise
+            _log.error("dead letters of %s are not taken: %s", sorted(asked), error)
+        self._unprepared -= asked
+        self._doubted -= asked
 
     def _prepare(self, source: str, known: dict[str, Any]) -> None:
         name = self._config.dlq_topic(source)
@@ -109,13 +153,18 @@ class DeadLetterTopics:
         """Make sure that it is known which keys are parked: one record for each, kept until it is released."""
         if name not in known:
             self._make(name, source, {"cleanup.policy": "compact"})
+        elif self._configs(name).get("cleanup.policy", "compact") != "compact":
+            raise SourceError(
+                f"the topic of parked keys {name!r} is not compacted and would forget keys that are parked; "
+                "set its cleanup.policy to compact"
+            )
         self._partitions[name] = len(known.get(name, source).partitions)
 
     def _list(self) -> dict[str, Any]:
         try:
             topics = self._admin.list_topics(timeout=_LIMIT).topics
         except KafkaException as error:
-            raise _kind(error)(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
+            raise _kind(error)(f"the broker's topics cannot be listed: {said(error.args[0], self._config)}") from None
         return {name: topic for name, topic in topics.items() if topic.error is None}
 
     def _create(self, name: str, source: str, metadata: Any) -> None:
@@ -133,7 +182,7 @@ class DeadLetterTopics:
             name, num_partitions=len(source.partitions), replication_factor=replicas, config=settings
         )  # fmt: skip
         try:
-            self._admin.create_topics([topic], request_timeout=_LIMIT)[name].result(_LIMIT)
+            _answer(self._admin.create_topics([topic], request_timeout=_LIMIT)[name])
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody was quicker
                 raise _kind(error)(
@@ -158,18 +207,33 @@ class DeadLetterTopics:
             asked = self._admin.describe_topics(
                 TopicCollection([name]), include_authorized_operations=True, request_timeout=_LIMIT
             )
-            allowed = asked[name].result(_LIMIT).authorized_operations
-        except KafkaException:  # it need not be allowed to look
+            allowed = _answer(asked[name]).authorized_operations
+        except KafkaException as error:
+            _unless_away(error, name)  # it need not be allowed to look
             return True
         return not allowed or AclOperation.WRITE in allowed
 
     def _configs(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         try:
-            found = self._admin.describe_configs([resource], request_timeout=_LIMIT)[resource].result(_LIMIT)
-        except KafkaException:  # it need not be allowed to look
+            found = _answer(self._admin.describe_configs([resource], request_timeout=_LIMIT)[resource])
+        except KafkaException as error:
+            _unless_away(error, topic)  # it need not be allowed to look
             return {}
         return {name: str(entry.value) for name, entry in found.items() if entry.value is not None}
+
+
+def _answer(asked: Future[_T]) -> _T:
+    """Return what the broker says; the client itself says when that takes too long, if a little late."""
+    try:
+        return asked.result(_LIMIT + _LATE)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - the client's own name
+
+
+def _unless_away(error: KafkaException, topic: str) -> None:
+    if _kind(error) is BrokerAway:
+        raise BrokerAway(f"the settings of {topic!r} cannot be read: {error.args[0].str()}") from None
 
 
 def _kind(error: KafkaException) -> type[SourceError]:

@@ -257,6 +257,8 @@ class Transactions:
             part.partition.committed = part.place
             for result in part.results:
                 self.published += result.is_dead
+                if result.is_dead and self._topics is not None:
+                    self._topics.taken(result.messages[0].topic)
                 self._done(result.record)
             part.partition.dirty = False
             self._failing.pop(part.partition.assignment, None)
