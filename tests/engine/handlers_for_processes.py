@@ -123,6 +123,19 @@ def wait_on_pipe(payload: dict):
     Path(payload["gate"]).read_bytes()
 
 
+def obey(payload: dict):
+    """Do what the letter says: note its name, wait on a named pipe, run for ever, die."""
+    if "note" in payload:
+        with Path(payload["note"]).open("a") as notes:
+            notes.write(payload["name"])
+    if "gate" in payload:
+        Path(payload["gate"]).read_bytes()
+    while payload.get("loop"):
+        pass
+    if payload.get("die"):
+        os._exit(3)
+
+
 def hold_the_pipe_open(payload: dict):
     """Leave a process behind that has every descriptor of this one, then die."""
     if os.fork() == 0:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import contextlib
+import os
+import threading
+import time
+from typing import IO, TYPE_CHECKING, Any
 
 from redrive.core.letter import Letter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from redrive.core.decide import Outcome
     from redrive.engine.execution import Engine
     from redrive.engine.handler import Handler
@@ -32,3 +39,33 @@ async def run(engine: Engine, handler: Handler, one: Letter | None = None) -> Ou
 
 async def soon(awaitable: Any) -> Any:
     return await asyncio.wait_for(awaitable, PATIENCE)
+
+
+async def comes_true(claim: Callable[[], object]) -> bool:
+    """Ask another process's traces until *claim* is true of them; there is no event to wait for."""
+
+    def ask() -> bool:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if claim():
+                return True
+            threading.Event().wait(0.01)
+        return False
+
+    return await asyncio.to_thread(ask)
+
+
+async def opened(gate: Path) -> IO[str]:
+    """Open a named pipe for writing as soon as somebody reads it; opening it at once might wait for ever."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if (pipe := opened_now(gate)) is not None:
+                return pipe
+            await asyncio.sleep(0.01)
+
+
+def opened_now(gate: Path) -> IO[str] | None:
+    """Open a named pipe for writing; return None if nobody reads it."""
+    with contextlib.suppress(OSError):
+        return os.fdopen(os.open(gate, os.O_WRONLY | os.O_NONBLOCK), "w")
+    return None

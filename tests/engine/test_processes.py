@@ -7,15 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
-from typing import IO
 
 import pytest
 import pytest_asyncio
 from tests.engine import handlers_for_processes as handlers
-from tests.engine.starting import PATIENCE, begin, letter, run, soon
+from tests.engine.starting import PATIENCE, begin, comes_true, letter, opened, run, soon
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
 from redrive.core.letter import Category
@@ -60,20 +57,6 @@ async def pair(two):
     return two
 
 
-async def comes_true(claim):
-    """Ask another process's traces until *claim* is true of them; there is no event to wait for."""
-
-    def ask():
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            if claim():
-                return True
-            threading.Event().wait(0.01)
-        return False
-
-    return await asyncio.to_thread(ask)
-
-
 async def pid_in(path: Path) -> int:
     assert await comes_true(lambda: path.exists() and path.read_text())
     return int(path.read_text())  # noqa: ASYNC240 - a few digits
@@ -87,15 +70,6 @@ def _is_alive(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
-
-
-async def opened(gate: Path) -> IO[str]:
-    """Open a named pipe for writing as soon as somebody reads it; opening it at once might wait for ever."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            with contextlib.suppress(OSError):  # nobody reads yet
-                return os.fdopen(os.open(gate, os.O_WRONLY | os.O_NONBLOCK), "w")
-            await asyncio.sleep(0.01)
 
 
 def told(path: Path) -> bytes:

@@ -1,9 +1,10 @@
 """
 A child process of the process engine.
 
-Owns the loop of one child: read an order, run its letter, report. It finds handlers by
-name, keeps them, and judges failures itself, because exceptions cannot travel. It ends
-when its pipe does, and at once, in the middle of a letter, when its parent is gone.
+Owns the loop of one child: read an order, run its letter, report. The next order may lie in
+the pipe by then; it is looked at only after the report of the one before. A child finds
+handlers by name, keeps them, and judges failures itself, because exceptions cannot travel. It
+ends when its pipe does, and at once, in the middle of a letter, when its parent is gone.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ from redrive.core.classify import classify
 from redrive.core.decide import Failed
 from redrive.core.policy import DEFAULT_RETRY_POLICY
 from redrive.engine.attempt import attempt_now
+from redrive.engine.clock import SystemClock
 from redrive.engine.frames import HEAD, READY, Order, Recipe, Report, length, pack
 from redrive.engine.handler import Handler, build_handler
 from redrive.engine.naming import find
 from redrive.errors import HandlerError
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from redrive.core.letter import Letter
 
 _decode = msgspec.msgpack.Decoder(Order).decode
 _decode_recipe = msgspec.msgpack.Decoder(Recipe).decode
+_now = SystemClock().monotonic
 
 
 def main(pipe: int, lifeline: int) -> None:
@@ -45,8 +50,8 @@ def main(pipe: int, lifeline: int) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what a handler printed must not die with it
     threading.Thread(target=_die_with, args=(lifeline,), name="redrive-lifeline", daemon=True).start()
-    with socket.socket(fileno=pipe) as end:
-        _serve(end)
+    with socket.socket(fileno=pipe) as end, end.makefile("rb") as orders:
+        _serve(end, orders)
 
 
 def _leave_it_to_the_parent(_number: int, _frame: object) -> None:
@@ -59,10 +64,10 @@ def _die_with(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _serve(end: socket.socket) -> None:
+def _serve(end: socket.socket, orders: BinaryIO) -> None:
     handlers: dict[bytes, Handler] = {}
     end.sendall(pack(Report(READY)))
-    while (frame := _read(end)) is not None:
+    while (frame := _read(orders)) is not None:
         order = _decode(frame)
         end.sendall(pack(_carry_out(order, handlers, end)))
 
@@ -79,25 +84,19 @@ def _carry_out(order: Order, handlers: dict[bytes, Handler], end: socket.socket)
 
 
 def _run(handler: Handler, number: int, letter: Letter) -> Report:
+    began = _now()
     outcome = attempt_now(handler, letter)
-    return Report(number, failure=outcome.failure if isinstance(outcome, Failed) else None)
+    return Report(number, failure=outcome.failure if isinstance(outcome, Failed) else None, took=_now() - began)
 
 
-def _read(end: socket.socket) -> bytearray | None:
-    head = _read_exactly(end, HEAD)
-    return None if head is None else _read_exactly(end, length(head))
-
-
-def _read_exactly(end: socket.socket, size: int) -> bytearray | None:
-    """Return *size* bytes, or None if the parent closed the pipe before."""
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        got = end.recv_into(view)
-        if not got:
-            return None
-        view = view[got:]
-    return data
+def _read(orders: BinaryIO) -> bytes | None:
+    """Return the next order's bytes, or None if the parent closed the pipe before they were all there."""
+    head = orders.read(HEAD)
+    if len(head) < HEAD:
+        return None
+    size = length(head)
+    frame = orders.read(size)
+    return frame if len(frame) == size else None
 
 
 def _build(recipe: Recipe) -> Handler | Failed:

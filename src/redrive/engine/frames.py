@@ -49,6 +49,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     number: int
     begins: bool = False
     failure: Failure | None = None
+    took: float = 0.0  # seconds that its letter ran
 
 
 class BadFrame(Exception):

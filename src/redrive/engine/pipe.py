@@ -43,6 +43,11 @@ class Pipe:
         if self._unsent:
             self._loop.add_writer(self._socket.fileno(), self._flush)
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether the other end has still to make room for the last frame; no other may be sent until then."""
+        return bool(self._unsent)
+
     def close(self) -> None:
         """Let go; *ended* is not called any more. May be called twice."""
         if self._socket.fileno() < 0:

@@ -3,15 +3,20 @@ Run handlers in child processes.
 
 Owns a pool of children and the ledger of which letter runs in which: one at a time, so
 that a death is the outcome of exactly the letter that ran. Children are spawned when
-letters wait for one, or ahead of them when asked to. A letter whose child dies is Lost; one
+letters wait for one, or before that when asked to. A letter whose child dies is Lost; one
 that is out of time has failed and its child is killed. Siblings notice neither.
+
+When all children are busy with letters that end soon, each may be sent one more ahead, so that
+it need not wait for us between two letters. Such a letter waits as all others do, only
+elsewhere: it has not begun, its time is not counted, and if the child ends before its turn it
+is the first of those that wait again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -22,6 +27,7 @@ from redrive.engine.execution import STOPPED
 from redrive.engine.frames import Recipe
 from redrive.engine.ledger import Ledger, Run
 from redrive.engine.naming import address_of, class_name
+from redrive.engine.pace import Pace
 from redrive.engine.worker_process import Child
 
 if TYPE_CHECKING:
@@ -50,6 +56,7 @@ class ProcessEngine:
         self._ledger: Ledger[Run] = Ledger()
         self._waiting: deque[Run] = deque()
         self._recipes: dict[Handler, bytes] = {}
+        self._paces: defaultdict[Handler, Pace] = defaultdict(Pace)
         self._children: set[Child] = set()  # alive and well, or starting
         self._idle: list[Child] = []
         self._unprepared: dict[Child, Handler] = {}  # started ahead; what they are to import before anything else
@@ -105,10 +112,28 @@ class ProcessEngine:
     def _hand_out(self) -> None:
         while self._waiting and self._idle:
             self._give(self._idle.pop(), self._waiting.popleft())
+        if self._waiting and len(self._children) < self._size:
+            self._grow()
+        while self._waiting and (child := self._busy_child_for(self._waiting[0])) is not None:
+            self._give(child, self._waiting.popleft())
+
+    def _grow(self) -> None:
         starting = sum(not child.is_ready for child in self._children)
         wanted = min(len(self._waiting), 1 if self._failures else self._size)  # after a failure one at a time
         while starting < wanted and len(self._children) < self._size and self._rest is None:
             starting += self._spawn()
+
+    def _busy_child_for(self, run: Run) -> Child | None:
+        """Return a child that may be sent *run* ahead; none while a child is idle or about to be."""
+        if any(child.run is None for child in self._children):
+            return None
+        recipe = self._recipe(run.handler)
+        return next((child for child in self._children if recipe in child.recipes and self._is_soon_free(child)), None)
+
+    def _is_soon_free(self, child: Child) -> bool:
+        if child.run is None or not child.has_room_ahead:
+            return False
+        return self._paces[child.run.handler].is_quick and self._recipe(child.run.handler) in child.recipes
 
     def _give(self, child: Child, run: Run) -> None:
         recipe = self._recipe(run.handler)
@@ -119,10 +144,12 @@ class ProcessEngine:
             self.broken(child)
             return
         except _UNSENDABLE as error:
-            self._idle.append(child)
+            if child.run is None:
+                self._idle.append(child)
             self._ledger.settle(run, Failed(failure_of(error, run.handler)))
             return
-        self._limit(child, run, 0.0 if recipe in child.recipes else _START_LIMIT)
+        if run is child.run:  # the time of one that was sent ahead counts from when it begins
+            self._limit(child, run, 0.0 if recipe in child.recipes else _START_LIMIT)
 
     def _limit(self, child: Child, run: Run, extra: float) -> None:
         if run.timer is not None:
@@ -133,9 +160,17 @@ class ProcessEngine:
 
     def _expire(self, child: Child, run: Run) -> None:
         self._dismiss(child)
+        child.retire()  # should it have ended just now after all, then we kill the next one, which is not to blame
         child.kill()
+        self._take_back(child)
         self._ledger.settle(run, timed_out(run.handler))
         self._hand_out()
+
+    def _take_back(self, child: Child) -> None:
+        """Let what was sent ahead wait here again, as the next to run."""
+        run, child.ahead = child.ahead, None
+        if run is not None and run in self._ledger:
+            self._waiting.appendleft(run)
 
     def _recipe(self, handler: Handler) -> bytes:
         if handler not in self._recipes:
@@ -162,26 +197,39 @@ class ProcessEngine:
             child.recipes.add(self._recipe(child.run.handler))
             self._limit(child, child.run, 0.0)
 
-    def reported(self, child: Child, report: Report) -> None:
+    def reported(self, child: Child, run: Run, report: Report) -> None:
         """Settle the letter that the child ran, and give it the next."""
-        run, child.run = child.run, None
+        self._paces[run.handler].note(report.took)
         if child in self._children:
-            self._idle.append(child)
-        if run is not None:
-            self._ledger.settle(run, SUCCEEDED if report.failure is None else Failed(report.failure))
+            self._go_on(child)
+        self._ledger.settle(run, SUCCEEDED if report.failure is None else Failed(report.failure))
         self._hand_out()
+
+    def _go_on(self, child: Child) -> None:
+        if child.run is None:
+            self._idle.append(child)
+        else:  # it was sent ahead, and begins
+            self._limit(child, child.run, 0.0)
 
     def broken(self, child: Child) -> None:
         """Give the child no more letters."""
         self._dismiss(child)
 
     def buried(self, child: Child) -> None:
-        """Settle the letter that died with its child; replace the child if letters wait."""
+        """
+        Settle the letter that died with its child; replace the child if letters wait.
+
+        One that was sent ahead had not begun, because a child begins it only when it has reported
+        the one before. From that report on it is the one to blame, even if the child dies before it
+        has read it: a child may also die of reading a letter, one that its memory cannot hold, and
+        such a letter must not kill one child after the other for ever.
+        """
         stillborn = child in self._children and not child.is_ready
         self._dismiss(child)
         self._dying.discard(child)
         if not self._dying:
             self._all_buried.set()
+        self._take_back(child)
         if child.run is not None:
             self._ledger.settle(child.run, Lost(child.fate))
         elif stillborn:

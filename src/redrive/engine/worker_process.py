@@ -1,9 +1,9 @@
 """
 One child process, seen from its parent.
 
-Owns the life of a child: spawned (never forked), ready, at most one letter at a time,
-dead for a reason that has a name. Knows nothing of the pool it belongs to, except whom
-to tell.
+Owns the life of a child: spawned (never forked), ready, at most one letter that runs and one
+that was sent ahead and has not begun, dead for a reason that has a name. Knows nothing of the
+pool it belongs to, except whom to tell.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Pool(Protocol):
     def begins(self, child: Child) -> None:
         """Hear that its letter begins only now, because the handler had to be imported."""
 
-    def reported(self, child: Child, report: Report) -> None:
-        """Hear that its letter has ended; it can take the next."""
+    def reported(self, child: Child, run: Run, report: Report) -> None:
+        """Hear that *run* has ended; the one that was sent ahead, if any, begins, and it can take the next."""
 
     def broken(self, child: Child) -> None:
         """Give it no other letter: it is dead or confused, and will be buried."""
@@ -55,15 +55,16 @@ class Pool(Protocol):
 
 
 class Child:
-    """A process that runs one letter at a time."""
+    """A process that runs one letter at a time, and may have the next already."""
 
     def __init__(self, pool: Pool, lifeline: int, start_limit: float) -> None:
         """Spawn it; raise OSError if that cannot be done."""
-        self.run: Run | None = None
+        self.run: Run | None = None  # what it runs
+        self.ahead: Run | None = None  # what it was sent beforehand, and begins once it has reported the other
         self.is_ready = False
         self.recipes: set[bytes] = set()  # the handlers that it has imported
         self._pool = pool
-        self._number = READY
+        self._number = READY  # of the order that was sent last
         self._fault = ""
         self._heard_all = False
         self._buried = False
@@ -93,10 +94,18 @@ class Child:
         """Send it a letter; raise ConnectionError if it is dead, or what msgspec raises for what cannot be sent."""
         self._pipe.send(pack(Order(self._number + 1, recipe, run.letter)))
         self._number += 1
-        self.run = run
+        if self.run is None:
+            self.run = run
+        else:
+            self.ahead = run
+
+    @property
+    def has_room_ahead(self) -> bool:
+        """Whether it can be sent a letter while it runs another."""
+        return self.ahead is None and not self._pipe.is_sending
 
     def retire(self) -> None:
-        """Let it end by itself: its pipe closes."""
+        """Hear no more of it, and let it end by itself: its pipe closes."""
         self._pipe.close()
         self._heard_all = True
 
@@ -110,17 +119,18 @@ class Child:
     # ------------------------------------------------------------------ what it says
 
     def _hear(self, report: Report) -> None:
-        if report.number != self._number or (self.run is None and self.is_ready):
+        if report.number != self._number - (self.ahead is not None) or (self.run is None and self.is_ready):
             self._pipe.close()
             self._silence("sent a report that nobody asked for")
-        elif report.number == READY:
+        elif self.run is None:
             self.is_ready = True
             self._start_timer.cancel()
             self._pool.ready(self)
         elif report.begins:
             self._pool.begins(self)
         else:
-            self._pool.reported(self, report)
+            ended, self.run, self.ahead = self.run, self.ahead, None
+            self._pool.reported(self, ended, report)
 
     def _silence(self, why: str) -> None:
         self._heard_all = True

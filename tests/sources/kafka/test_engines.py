@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from tests.engine.starting import comes_true
 from tests.sources.kafka import workers
 from tests.sources.kafka.samples import partition, record
 
@@ -198,6 +199,20 @@ async def test_a_worker_process_that_dies_costs_its_own_work_item_a_run_and_nobo
     assert by_offset.pop(1).disposition == "worker_died"
     assert {event.status for event in by_offset.values()} == {SUCCESS}
     assert {event.attempt for event in by_offset.values()} == {1}
+
+
+async def test_every_worker_process_may_have_one_work_item_ahead_which_is_released_like_the_others(monkeypatch):
+    monkeypatch.setattr("redrive.engine.pace._IN_A_ROW", 0)
+    engine = ProcessExecutionEngine(workers.hangs, ExecutionConfig(process_count=2))
+    events = []
+    engine.completed = events.append
+    engine.prepare()
+    assert await comes_true(lambda: len(engine.runner._idle) == 2)
+    engine.submit([record(n) for n in range(5)])
+    assert [child.ahead is not None for child in engine.runner._children] == [True, True]
+
+    await engine.close(0)
+    assert sorted((event.offset, event.status) for event in events) == [(n, RELEASED) for n in range(5)]
 
 
 async def test_a_work_item_whose_process_was_killed_once_is_handled_after_all(tmp_path):
