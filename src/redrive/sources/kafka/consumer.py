@@ -120,7 +120,8 @@ class ParallelConsumer:
         schedules = ParkingWorkManager if self.kafka.dlq_park_keys else WorkManager
         suspects = self._suspects(engine, clock)
         engine.broke = suspects.broke = self._break
-        bridge.work = schedules(engine, self.ordering, poller.completions.put, suspects=suspects)
+        room = self.kafka.queue_max_messages
+        bridge.work = schedules(engine, self.ordering, poller.completions.put, suspects=suspects, room=room)
         bridge.poller = self._poller = poller
         ended = loop.create_future()
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)

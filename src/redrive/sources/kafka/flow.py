@@ -33,14 +33,13 @@ class Flow:
         self._shut = False  # nothing is to come in at all
         self.must_wait = False  # polling on would bring more of a partition that has enough
 
-    def step(
-        self, consumer: Consumer, partitions: Collection[Partition], now: float, *, held_bytes: int, shut: bool
-    ) -> None:
+    def step(self, consumer: Consumer, partitions: Collection[Partition], now: float, *, shut: bool) -> None:
         """Pause what is above its bounds, resume what is well below."""
         if not partitions:
             return
         self._shut = shut
-        self._too_many_bytes = held_bytes > (self._most_bytes // 2 if self._too_many_bytes else self._most_bytes)
+        held = sum([each.bytes for each in partitions])
+        self._too_many_bytes = held > (self._most_bytes // 2 if self._too_many_bytes else self._most_bytes)
         share = max(1, self._most_records // len(partitions))
         pause = [each for each in partitions if not each.paused and self._is_over(each, share, now)]
         resume = [each for each in partitions if each.paused and self._is_well_below(each, share)]

@@ -1,7 +1,7 @@
 """
 Messages as the client hands them over.
 
-Owns the odd corners of reading one. Knows no order and no tracker.
+Owns the odd corners of reading them. Knows no tracker.
 """
 
 from __future__ import annotations
@@ -12,19 +12,38 @@ from typing import TYPE_CHECKING, Any
 from redrive.sources.kafka.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from redrive.sources.kafka.record import Assignment
 
 _log = logging.getLogger("redrive.kafka")
 
 
-def record_of(message: Any, assignment: Assignment, offset: int) -> Record:
-    """Return *message*, which stands at *offset*, as a record of *assignment*."""
-    key, value, headers = message.key(), message.value(), headers_of(message)
-    size = (len(key) if key else 0) + (len(value) if value else 0)
-    if headers:
-        size += bytes_of(headers)
-    kind, timestamp = message.timestamp()
-    return Record(assignment, offset, key, value, headers, timestamp, kind, size)
+def runs(messages: list[Any]) -> Iterator[list[Any]]:
+    """Yield *messages* in runs of one partition, with growing offsets; one that tells of an error is a run alone."""
+    start, topic, number, last = 0, None, -1, -1
+    for index, message in enumerate(messages):
+        error, offset = message.error(), message.offset()
+        if error is not None or message.partition() != number or message.topic() != topic or offset <= last:
+            if index:
+                yield messages[start:index]
+            start, topic, number = index, message.topic(), message.partition() if error is None else -1
+        last = offset
+    if messages:
+        yield messages[start:]
+
+
+def records_of(run: list[Any], assignment: Assignment) -> list[Record]:
+    """Return the messages of *run* as records of *assignment*."""
+    records = []
+    for message in run:
+        key, value, headers = message.key(), message.value(), headers_of(message)
+        size = (len(key) if key else 0) + (len(value) if value else 0)
+        if headers:
+            size += bytes_of(headers)
+        kind, timestamp = message.timestamp()
+        records.append(Record(assignment, message.offset(), key, value, headers, timestamp, kind, size))
+    return records
 
 
 def headers_of(message: Any) -> Any:

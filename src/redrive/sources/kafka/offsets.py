@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redrive.sources.kafka.record import Slot
-
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
@@ -30,7 +28,8 @@ class OffsetTracker:
     """
 
     def __init__(self, restored: Sequence[tuple[int, int]] = ()) -> None:
-        self._window: deque[Slot] = deque()  # slots, not records: a done one's content is not kept
+        self._window: deque[int] = deque()  # offsets, not records: a done one's content is not kept
+        self._done: set[int] = set()  # those of them that are done; the first one never is
         self._restored = deque(restored)
         self._next: int | None = None  # the offset after the last one received
         self.open = 0  # received and not done
@@ -48,7 +47,7 @@ class OffsetTracker:
     @property
     def watermark(self) -> int | None:
         """The offset to commit: everything below is done. None before the first record."""
-        return self._window[0].offset if self._window else self._next
+        return self._window[0] if self._window else self._next
 
     def add(self, record: Record) -> bool:
         """
@@ -61,23 +60,35 @@ class OffsetTracker:
         if self._restored and self._is_restored(offset):
             self.skipped += 1
             if self._window:
-                self._window.append(Slot(offset, True))  # noqa: FBT003 - one is made for every record
+                self._window.append(offset)
+                self._done.add(offset)
             return False
-        record.slot = slot = Slot(offset)
-        self._window.append(slot)
+        self._window.append(offset)
         self.open += 1
         return True
 
+    def add_all(self, records: list[Record]) -> list[Record]:
+        """Note that *records* were received, at least one; return those that no earlier owner has done."""
+        if self._restored:
+            return [record for record in records if self.add(record)]
+        self._window.extend([record.offset for record in records])
+        self._next = records[-1].offset + 1
+        self.open += len(records)
+        return records
+
     def complete(self, record: Record) -> None:
         """Note that *record*, which was added, is handled or safely dead-lettered; a second time changes nothing."""
-        slot = record.slot
-        if slot is None or slot.done:
+        if record.done:
             return
-        slot.done = True
+        record.done = True
         self.open -= 1
-        window = self._window
-        while window and window[0].done:
-            window.popleft()
+        window, done = self._window, self._done
+        if record.offset != window[0]:
+            done.add(record.offset)
+            return
+        window.popleft()
+        while window and window[0] in done:
+            done.remove(window.popleft())
 
     def reached(self, offset: int) -> None:
         """Note that the log ends at *offset*, and that everything up to there was received that is for us."""
@@ -88,11 +99,11 @@ class OffsetTracker:
         """Return the ranges above the watermark that are done; what was never received counts with its left."""
         ranges: Ranges = []
         start: int | None = None
-        for slot in self._window:
-            if slot.done:
-                start = slot.offset if start is None else start
+        for offset in self._window if self._done else ():
+            if offset in self._done:
+                start = offset if start is None else start
             elif start is not None:
-                ranges.append((start, slot.offset))
+                ranges.append((start, offset))
                 start = None
         if start is not None and self._next is not None:
             ranges.append((start, self._next))
@@ -103,14 +114,14 @@ class OffsetTracker:
         watermark: int | None = None
         ranges: Ranges = []
         start: int | None = None
-        for slot in self._window:
-            if slot.done or slot.offset in offsets:
-                start = slot.offset if start is None else start
+        for offset in self._window:
+            if offset in self._done or offset in offsets:
+                start = offset if start is None else start
                 continue
             if watermark is None:
-                watermark = slot.offset
+                watermark = offset
             elif start is not None:
-                ranges.append((start, slot.offset))
+                ranges.append((start, offset))
             start = None
         if watermark is None:
             watermark = self._next

@@ -56,6 +56,13 @@ class Partition:
         """How many records are still to be answered for."""
         return self.tracker.open - self.dropped
 
+    def receive(self, records: list[Record]) -> list[Record]:
+        """Note that *records* came in, at least one; return those that are to run."""
+        fresh = self.tracker.add_all(records)
+        self.bytes += sum([record.size for record in fresh])
+        self.dirty = self.dirty or len(fresh) < len(records)
+        return fresh
+
     def complete(self, record: Record) -> None:
         """Note that *record* is done."""
         self.bytes -= record.size

@@ -26,7 +26,7 @@ from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.flood import FloodGate
 from redrive.sources.kafka.flow import Flow, rested
 from redrive.sources.kafka.health import Counts, Health, Standing, judge
-from redrive.sources.kafka.messages import record_of
+from redrive.sources.kafka.messages import records_of, runs
 from redrive.sources.kafka.parking import Parking
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
@@ -87,8 +87,7 @@ class BrokerPoller:
         self._gate = FloodGate(kafka.dlq_flood_limit if gated else 0)
         self._held: list[Record] = []  # failed in a flood; they run again
         self._probe_at = 0.0
-        self._buffered = 0
-        self._bytes = 0
+        self._buffered = 0  # records received and not done, as last counted
         self._looked = 0.0
         self._dead_letter_topics = DeadLetterTopics(kafka) if kafka.dlq_enabled else None
         self._transactions = self._make(Transactions) if kafka.exactly_once else None
@@ -97,7 +96,7 @@ class BrokerPoller:
         self._bury_in = self._parking.bury if self._parking is not None else getattr(self._publisher, "publish", None)
         self._quarantine = self._make_quarantine()
         self._commits = self._transactions or Commits(kafka.commit_interval_ms / 1000)
-        self._finish = self._transactions.succeeded if self._transactions is not None else self._complete
+        self._finish = self._transactions.succeeded if self._transactions is not None else _complete
         settings = consumer_settings(kafka, group)
         self._is_cooperative, self._reset = is_cooperative(settings), str(settings["auto.offset.reset"])
         on_commit = {} if isinstance(self._commits, Transactions) else {"on_commit": self._commits.answered}
@@ -116,20 +115,21 @@ class BrokerPoller:
     def turn(self) -> None:
         """Do one round; waits a moment if there is nothing to do."""
         self.hear()
-        now = self._clock.monotonic()
+        now, partitions = self._clock.monotonic(), self._partitions.values()
+        self._buffered = sum([each.tracker.open for each in partitions])
         if self._held and (not self._gate.is_shut or now >= self._probe_at):
             self._try_held(now)
         if self._gate.is_shut and not self._buffered:  # what was held went with its partition: nothing is left to try
             self._gate.open_a_little()
         if self._quarantine is not None and (free := self._quarantine.step()):
             self._work.take(free)
-        self._flow.step(self._consumer, self._partitions.values(), now, held_bytes=self._bytes, shut=self._gate.is_shut)
-        self._commits.step(self._consumer, self._partitions.values(), now, idle=not self._buffered)
+        self._flow.step(self._consumer, partitions, now, shut=self._gate.is_shut)
+        self._commits.step(self._consumer, partitions, now, idle=not self._buffered)
         if now - self._looked >= _GLANCE:
             if self._dead_letter_topics is not None:
                 self._dead_letter_topics.prepare_in_time()
             self._look(now)
-            self._stalls.act(self._partitions.values(), now)
+            self._stalls.act(partitions, now)
         self._receive()
 
     def hear(self, wait: float = 0.0) -> None:
@@ -203,11 +203,6 @@ class BrokerPoller:
                 assignment.state.dropped += 1
         self.counts.processed += processed
 
-    def _complete(self, record: Record) -> None:
-        self._buffered -= 1
-        self._bytes -= record.size
-        record.assignment.state.complete(record)
-
     def _bury(self, event: CompletionEvent) -> None:
         if self._gate.holds(event.disposition):
             self._hold(event)
@@ -258,7 +253,8 @@ class BrokerPoller:
             return
         messages = self._consumer.consume(self._kafka.poll_batch_size, 0)
         if not messages:
-            first = self._consumer.poll(_BUSY if self._buffered else _IDLE)
+            hurry = self._buffered or any(each.dirty for each in self._partitions.values())
+            first = self._consumer.poll(_BUSY if hurry else _IDLE)
             if first is None:
                 return
             messages = [first, *self._consumer.consume(self._kafka.poll_batch_size - 1, 0)]
@@ -274,33 +270,20 @@ class BrokerPoller:
     def _records(self, messages: list[Any]) -> list[Record]:
         """Note what was received; return what is to run."""
         records: list[Record] = []
-        partition: Partition | None = None
-        topic, number, least, held = "", -1, 0, 0
-        for message in messages:
-            if message.partition() != number or message.topic() != topic:  # they come in runs
-                topic, number = message.topic(), message.partition()
-                partition = self._partitions.get((topic, number))
-                least = 0 if partition is None else partition.tracker.next_offset or 0
-            error = message.error()
+        for run in runs(messages):
+            first = run[0]
+            partition = self._partitions.get((first.topic(), first.partition()))
+            error = first.error()
             if error is not None or partition is None:
-                self._odd(message, error, partition)
-                number = -1  # it may have moved the place where the next one is expected
+                self._odd(first, error, partition)
                 continue
-            offset = message.offset()
-            if offset < least:
+            if first.offset() < (partition.tracker.next_offset or 0):
                 partition = self._rewound(partition)
-            least = offset + 1
-            record = record_of(message, partition.assignment, offset)
-            if partition.tracker.add(record):
-                partition.bytes += record.size
-                held += record.size
-                records.append(record)
-            else:
-                partition.dirty = True
-                self.counts.skipped += 1
+            fresh = partition.receive(records_of(run, partition.assignment))
+            self.counts.skipped += len(run) - len(fresh)
+            records += fresh
         self.counts.received += len(messages)
         self._buffered += len(records)
-        self._bytes += held
         return records
 
     def _odd(self, message: Message, error: KafkaError | None, partition: Partition | None) -> None:
@@ -354,8 +337,6 @@ class BrokerPoller:
         owner.closed = True
         if self._quarantine is not None:
             self._quarantine.drop({owner})
-        self._buffered -= partition.tracker.open
-        self._bytes -= partition.bytes
         if self._publisher is not None:
             self._publisher.forget(owner)
         if self._parking is not None:
@@ -391,7 +372,7 @@ class BrokerPoller:
             stalled.append(f"no such topic: {', '.join(sorted(lacking))}")
         self.health = judge(halted, stalled)
         self.counts.retries = self._work.retries
-        self.counts.in_flight = self._buffered
+        self.counts.in_flight = sum(each.tracker.open for each in partitions)
         self.counts.paused = sum(each.paused for each in partitions)
         self.counts.commit_failures = self._commits.failures
         if self._publisher is not None:
@@ -436,5 +417,10 @@ class BrokerPoller:
         """Return what carries dead letters to the broker, connected with this poller."""
         return kind(
             self._kafka, self._group, self._execution.policy, self._dead_letter_topics, self._clock,
-            delivered=self._complete, halt=self._halt, resume=self._resume,
+            delivered=_complete, halt=self._halt, resume=self._resume,
         )  # fmt: skip
+
+
+def _complete(record: Record) -> None:
+    """Note that *record* is handled or safely dead-lettered."""
+    record.assignment.state.complete(record)

@@ -41,7 +41,7 @@ class _Suspects:
     @property
     def busy(self) -> bool:
         """Whether the one that runs has not ended."""
-        return self.running is not None and self.running.slot is not None and not self.running.slot.done
+        return self.running is not None and not self.running.done
 
 
 class Quarantine:

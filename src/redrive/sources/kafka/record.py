@@ -42,13 +42,6 @@ class Assignment:
         return f"Assignment({self.topic}[{self.partition}], epoch {self.epoch}{', closed' if self.closed else ''})"
 
 
-class Slot(msgspec.Struct, gc=False, eq=False):
-    """The place of a record in its partition, kept when the record itself is gone."""
-
-    offset: int
-    done: bool = False  # handled or safely dead-lettered
-
-
 class Record(msgspec.Struct, gc=False, eq=False):
     """A message: `topic`, `partition`, `offset`, `key`, `value`, `headers`, `timestamp` (ms), and the `attempt`."""
 
@@ -65,7 +58,7 @@ class Record(msgspec.Struct, gc=False, eq=False):
     losses: int = 0  # tries lost with their process
     began: float = 0.0  # when the first try began, by the engine's clock
     first_failed: float = 0.0  # … and when one first failed
-    slot: Slot | None = None  # kept by the tracker
+    done: bool = False  # handled or safely dead-lettered; kept by the tracker
     ended: bool = False  # whether its completion was told; what comes later changes nothing
     outputs: tuple[Any, ...] = ()  # what its worker sends on, in the exactly-once mode
 

@@ -93,12 +93,8 @@ class Stalls:
 
     def _tidy(self) -> None:
         """Forget what is done: its content must not stay in memory."""
-        self._open = [each for each in self._open if not each.assignment.closed and not _is_done(each)]
+        self._open = [each for each in self._open if not each.assignment.closed and not each.done]
         self._room = 2 * len(self._open) + _ROOM
-
-
-def _is_done(record: Record) -> bool:
-    return record.slot is not None and record.slot.done
 
 
 def _sentence(partition: Partition, still: float) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.record import Assignment, Record
 
 _log = logging.getLogger("redrive.kafka")
-_APART = 0.002  # seconds between two hand-overs; each costs both threads as much as several records
+_APART = 0.005  # seconds between two hand-overs; each costs both threads as much as several records
+_QUICKEST = 400_000  # records a second that no worker gets through
 
 
 class Work(Protocol):
@@ -52,7 +53,8 @@ class WorkManager:
 
     *deliver* gets every completion, in lists; each record that was taken comes back in exactly
     one of them, unless its partition was released before its turn came. *suspects*, if given,
-    runs those that may kill whoever runs them.
+    runs those that may kill whoever runs them. *room* is how many records there may be at once: where
+    it is small, room that was made is told of sooner.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class WorkManager:
         deliver: Callable[[list[CompletionEvent]], None],
         *,
         suspects: ExecutionEngine | None = None,
+        room: int = 20_000,
     ) -> None:
+        self._apart = min(_APART, room / _QUICKEST)
         self.engine, self._suspects = engine, suspects or engine
         self.lanes = Lanes(ordering)
         self._deliver = deliver
@@ -124,7 +128,7 @@ class WorkManager:
     def _hand_over_soon(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        self._handed_over = max(now, self._handed_over + _APART)
+        self._handed_over = max(now, self._handed_over + self._apart)
         if self._handed_over > now:
             loop.call_at(self._handed_over, self._flush)
         else:
