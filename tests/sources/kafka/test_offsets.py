@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sources.kafka.samples import partition, record
@@ -79,6 +80,18 @@ def test_what_an_earlier_owner_had_done_is_not_run_again():
     runs = [offset for offset in range(10, 17) if tracker.add(record(offset))]
     assert runs == [10, 13, 14, 16]
     assert tracker.skipped == 3
+
+
+@pytest.mark.parametrize("restored", [[], [(11, 13), (15, 16)]])
+def test_records_that_come_together_are_noted_as_if_they_came_one_by_one(restored):
+    together, alone = OffsetTracker(restored), OffsetTracker(restored)
+    came = [record(offset) for offset in (10, 11, 12, 14, 15, 16)]
+    fresh = together.add_all(came)
+    assert [each.offset for each in fresh] == [each.offset for each in came if alone.add(each)]
+    for tracker in (together, alone):
+        assert (tracker.watermark, tracker.next_offset, len(tracker)) == (10, 17, 6)
+        assert (tracker.open, tracker.skipped) == (len(fresh), 6 - len(fresh))
+    assert together.done_beyond() == alone.done_beyond()
 
 
 def test_what_an_earlier_owner_had_done_stays_known_until_it_is_received():
