@@ -42,6 +42,7 @@ class Sizes:
     worked: int  # in processes, whose start is on the clock
     failing: int
     runs: int
+    turns: int  # of those whose ratio counts: the machine's speed changes, so they go one after the other, often
     cut: float  # seconds for a slow peer
     percents: tuple[int, ...]
     orderings: tuple[str, ...]  # of the handlers that sleep
@@ -52,11 +53,11 @@ class Sizes:
 
 FULL = Sizes(
     many=200_000, peers=50_000, some=20_000, few=4_000, slept=100_000, worked=10_000, failing=100_000,
-    runs=3, cut=20.0, percents=(0, 1, 10, 50, 100), orderings=ORDERINGS, extras=True,
+    runs=3, turns=5, cut=20.0, percents=(0, 1, 10, 50, 100), orderings=ORDERINGS, extras=True,
 )  # fmt: skip
 QUICK = Sizes(
     many=50_000, peers=10_000, some=2_500, few=1_000, slept=10_000, worked=2_000, failing=20_000,
-    runs=1, cut=3.0, percents=(0, 10), orderings=("key_hash",), extras=False,
+    runs=1, turns=1, cut=3.0, percents=(0, 10), orderings=("key_hash",), extras=False,
 )  # fmt: skip
 
 
@@ -69,6 +70,17 @@ def run(*, quick: bool) -> Report:
     except Missing as why:
         report.notes.append(f"Nothing was measured: {why}")
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Who runs what on how many records, 0 if without Kafka."""
+
+    name: str
+    setting: str
+    case: Callable[..., Any]
+    n: int
+    arguments: dict[str, Any]
 
 
 class Bench:
@@ -96,9 +108,12 @@ class Bench:
 
     def _no_op(self) -> None:
         sizes, rows = self.sizes, []
-        plain = self._row("plain loop", "consume(500), decode, commit", kafka_peers.plain_loop, sizes.many)
-        ours = {o: self._ours(f"{o}, async worker", sizes.many, ordering=o) for o in ORDERINGS}
-        rows += [*ours.values(), plain]
+        plain, *mine = self._in_turns(
+            Entry("plain loop", "consume(500), decode, commit", kafka_peers.plain_loop, sizes.many, {}),
+            *(_ours(f"{o}, async worker", sizes.many, ordering=o) for o in ORDERINGS),
+        )
+        ours = dict(zip(ORDERINGS, mine, strict=True))
+        rows += [*mine, plain]
         best: dict[str, list[Row]] = {o: self._pyrallel_no_op(o) for o in ORDERINGS}
         rows += [row for found in best.values() for row in found]
         default = self._row(
@@ -143,10 +158,11 @@ class Bench:
             for ordering in self.sizes.orderings:
                 n = self._few_lanes(sleep) if ordering == "partition" else self.sizes.slept
                 lanes = LANES[ordering]
-                bare = self._row(
-                    "bare asyncio", f"{lanes} lanes, no Kafka", bare_lanes, 0, lanes=lanes, n=n, sleep=sleep
+                alone = {"lanes": lanes, "n": n, "sleep": sleep}
+                bare, ours = self._in_turns(
+                    Entry("bare asyncio", f"{lanes} lanes, no Kafka", bare_lanes, 0, alone),
+                    _ours(f"{ordering}, async worker", n, ordering=ordering, sleep=sleep),
                 )
-                ours = self._ours(f"{ordering}, async worker", n, ordering=ordering, sleep=sleep)
                 rows += [ours, bare, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
                 self._ratio(f"{name} of I/O, {ordering}, beside bare asyncio lanes", ours, bare, 0.9)
             self._table(f"A handler that awaits for {name}", RATE, rows)
@@ -167,12 +183,13 @@ class Bench:
 
     def _cpu(self) -> None:
         n = self.sizes.worked
-        plain = self._row("plain loop", "the same work in the loop", kafka_peers.plain_loop, n, cpu=True)
-        setting = f"key_hash, {os.cpu_count()} processes"
-        ours = self._row("redrive", setting, kafka_redrive.consume_in_processes, n, ordering="key_hash")
-        one, all_ = (
-            self._row("bare processes", f"{count}, no Kafka", bare_processes, 0, n=n, processes=count)
-            for count in (1, os.cpu_count() or 2)
+        cores = os.cpu_count() or 2
+        setting = f"key_hash, {cores} processes"
+        plain, ours, one, all_ = self._in_turns(
+            Entry("plain loop", "the same work in the loop", kafka_peers.plain_loop, n, {"cpu": True}),
+            Entry("redrive", setting, kafka_redrive.consume_in_processes, n, {"ordering": "key_hash"}),
+            Entry("bare processes", "1, no Kafka", bare_processes, 0, {"n": n, "processes": 1}),
+            Entry("bare processes", f"{cores}, no Kafka", bare_processes, 0, {"n": n, "processes": cores}),
         )
         rows = [ours, plain, one, all_]
         if self.sizes.extras:
@@ -194,9 +211,10 @@ class Bench:
 
     def _failing(self) -> None:
         n = self.sizes.failing
-        found: dict[int, list[dict[str, Any]]] = {}
-        for percent in self.sizes.percents:
-            found[percent] = self._answers(kafka_redrive.with_failures, n, percent=percent, ordering="key_hash")
+        found: dict[int, list[dict[str, Any]]] = {percent: [] for percent in self.sizes.percents}
+        for _ in range(self.sizes.runs):
+            for percent, answers in found.items():
+                answers.extend(self._answers(kafka_redrive.with_failures, n, 1, percent=percent, ordering="key_hash"))
         rows = [self._figure("redrive", f"{percent} % fail every try", answers) for percent, answers in found.items()]
         dead = [
             self._figure("redrive", f"{percent} % fail every try", answers, "dead")
@@ -293,17 +311,25 @@ class Bench:
 
     # ------------------------------------------------------------------ one case
 
-    def _ours(self, setting: str, n: int, **arguments: Any) -> Row | None:
-        return self._row("redrive", setting, kafka_redrive.consume, n, **arguments)
+    def _in_turns(self, *entries: Entry) -> list[Row | None]:
+        """Run all of *entries* once, then all again, as often as there are turns."""
+        found: list[list[dict[str, Any]]] = [[] for _ in entries]
+        for _ in range(self.sizes.turns):
+            for entry, answers in zip(entries, found, strict=True):
+                answers.extend(self._answers(entry.case, entry.n, 1, **entry.arguments))
+        return [
+            self._figure(entry.name, entry.setting, answers) if answers else None
+            for entry, answers in zip(entries, found, strict=True)
+        ]
 
     def _row(self, name: str, setting: str, case: Callable[..., Any], n: int, /, **arguments: Any) -> Row | None:
-        answers = self._answers(case, n, **arguments)
+        answers = self._answers(case, n, self.sizes.runs, **arguments)
         return self._figure(name, setting, answers) if answers else None
 
-    def _answers(self, case: Callable[..., Any], n: int, /, **arguments: Any) -> list[dict[str, Any]]:
-        """Run *case* on a topic of *n* records, or without one if *n* is 0, as often as asked for."""
+    def _answers(self, case: Callable[..., Any], n: int, runs: int, /, **arguments: Any) -> list[dict[str, Any]]:
+        """Run *case* on a topic of *n* records, or without one if *n* is 0, *runs* times."""
         place = {} if n == 0 else {"topic": self._topic(n), "n": n, "bootstrap": self.bootstrap}
-        found = [self._measure(case, place, **arguments) for _ in range(self.sizes.runs)]
+        found = [self._measure(case, place, **arguments) for _ in range(runs)]
         return [answer for answer in found if answer]
 
     def _on(self, case: Callable[..., Any], topic: str, n: int, **arguments: Any) -> list[dict[str, Any]]:
@@ -347,3 +373,7 @@ class Bench:
         if ours and theirs:
             value = ours.median / theirs.median
             self.report.ratios.append(Ratio(what=what, value=value, bar=bar, aim=aim))
+
+
+def _ours(setting: str, n: int, **arguments: Any) -> Entry:
+    return Entry("redrive", setting, kafka_redrive.consume, n, arguments)
