@@ -15,8 +15,9 @@ from tests.servers.kafka import Broker, Missing
 
 from benchmarks import kafka_faults, kafka_peers, kafka_redrive
 from benchmarks.fresh import ABSENT, measure, new_folder
+from benchmarks.kafka_lanes import bare_lanes, fed_lanes
 from benchmarks.kafka_topics import KEYS, PARTITIONS, delete, filled
-from benchmarks.kafka_work import SLEEPS, bare_lanes, bare_processes
+from benchmarks.kafka_work import SLEEPS, bare_processes
 from benchmarks.report import Ratio, Report, Row, Table
 from benchmarks.sqlite_history import growth
 
@@ -159,11 +160,13 @@ class Bench:
                 n = self._few_lanes(sleep) if ordering == "partition" else self.sizes.slept
                 lanes = LANES[ordering]
                 alone = {"lanes": lanes, "n": n, "sleep": sleep}
-                bare, ours = self._in_turns(
+                fed = {"lanes": lanes, "ordering": ordering, "sleep": sleep}
+                bare, by_hand, ours = self._in_turns(
                     Entry("bare asyncio", f"{lanes} lanes, no Kafka", bare_lanes, 0, alone),
+                    Entry("by hand", f"{lanes} lanes, consume(500), one commit at the end", fed_lanes, n, fed),
                     _ours(f"{ordering}, async worker", n, ordering=ordering, sleep=sleep),
                 )
-                rows += [ours, bare, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
+                rows += [ours, bare, by_hand, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
                 self._ratio(f"{name} of I/O, {ordering}, beside bare asyncio lanes", ours, bare, 0.9)
             self._table(f"A handler that awaits for {name}", RATE, rows)
 

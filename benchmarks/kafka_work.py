@@ -97,27 +97,7 @@ def check_noted(path: Path, committed: int, n: int) -> None:
     assert noted >= committed, f"{committed} committed, {noted} handled"
 
 
-# ---------------------------------------------------------------------- bare lanes
-
-
-def bare_lanes(_folder: Path, lanes: int, n: int, sleep: float) -> dict[str, Any]:
-    """Do the same work without Kafka: *lanes* coroutines, each its records one after the other."""
-    values, watch = [body(i) for i in range(n)], Watch(n)
-
-    async def lane(mine: list[bytes]) -> None:
-        for value in mine:
-            await _handle(value)
-
-    async def _handle(value: bytes) -> None:
-        watch.note(value)
-        await asyncio.sleep(sleep)
-
-    async def all_lanes() -> float:
-        start = time.perf_counter()
-        await asyncio.gather(*(lane(values[first::lanes]) for first in range(lanes)))
-        return time.perf_counter() - start
-
-    return watch.answer(n, asyncio.run(all_lanes()))
+# ---------------------------------------------------------------------- bare processes
 
 
 def bare_processes(_folder: Path, processes: int, n: int) -> dict[str, Any]:
