@@ -119,14 +119,14 @@ async def test_garbage_from_a_child_costs_only_the_letter_that_ran(engine):
 
 
 async def test_the_time_of_a_letter_counts_from_when_it_begins_not_from_when_it_is_sent(engine, gate):
-    held, limited = hold(engine, gate), begin(engine, handler(handlers.obey, timeout=PATIENCE), order())
-    ahead = child_of(engine).ahead
-    assert (ahead.ticket, ahead.timer) == (limited, None)
+    child, limits = child_of(engine), []
+    engine.start(OBEY, order(gate=gate), None, lambda *_: limits.append(child.limit))
+    limited = begin(engine, handler(handlers.obey, timeout=PATIENCE), order())
+    assert (child.ahead.ticket, child.limit) == (limited, None)
     (await opened(gate)).close()
 
-    assert await soon(held) is SUCCEEDED
-    assert ahead.timer is not None
     assert await soon(limited) is SUCCEEDED
+    assert limits == [engine._limits[PATIENCE]]
 
 
 async def test_a_letter_that_was_sent_ahead_is_killed_when_its_time_is_up(engine, gate):
@@ -153,7 +153,7 @@ async def test_nor_does_it_if_that_one_ended_in_this_very_moment(engine, gate):
     late, next_one = begin(engine, limited, order()), hold(engine, gate)
     child = child_of(engine)
     with _opened_while_the_loop_stands_still(gate):  # so it has begun, and the report of the other is unread
-        engine._expire(child, child.run)
+        engine._expire(child)
 
     assert isinstance(await soon(late), Failed)
     await _open_until_done(gate, [next_one])  # the first that reads it may be the child that is being killed

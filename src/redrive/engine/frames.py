@@ -79,7 +79,7 @@ class Splitter:
         """Yield the frames that *data* completes; raise BadFrame if one is too long."""
         self._rest = self._rest + data if self._rest else data
         while len(self._rest) >= HEAD:
-            end = HEAD + length(self._rest[:HEAD])
+            end = HEAD + _LENGTH.unpack_from(self._rest)[0]
             if end > self._limit:
                 raise BadFrame(f"a frame of {end} bytes, and {self._limit} are allowed")
             if len(self._rest) < end:

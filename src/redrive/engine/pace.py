@@ -16,13 +16,10 @@ class Pace:
     """Whether each of a handler's latest letters ended quickly; no, before there were enough of them."""
 
     def __init__(self) -> None:
+        self.is_quick = False  # whether the next one, too, will probably end before anybody minds
         self._in_a_row = 0
 
     def note(self, seconds: float) -> None:
         """Take in how long a letter ran."""
         self._in_a_row = self._in_a_row + 1 if seconds < _QUICK else 0
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether the next one, too, will probably end before anybody minds."""
-        return self._in_a_row >= _IN_A_ROW
+        self.is_quick = self._in_a_row >= _IN_A_ROW

@@ -38,9 +38,9 @@ class Pipe:
 
     def send(self, frame: bytes) -> None:
         """Send *frame*, now or as the other end makes room; raise ConnectionError if there is nobody there."""
-        self._unsent = memoryview(frame)
-        self._write()
-        if self._unsent:
+        sent = self._write(frame)
+        if sent < len(frame):
+            self._unsent = memoryview(frame)[sent:]
             self._loop.add_writer(self._socket.fileno(), self._flush)
 
     @property
@@ -56,18 +56,17 @@ class Pipe:
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
-    def _write(self) -> None:
+    def _write(self, data: bytes | memoryview) -> int:
         try:
-            sent = self._socket.send(self._unsent)
+            return self._socket.send(data)
         except BlockingIOError:
-            return
+            return 0
         except OSError as error:
             raise ConnectionError(str(error)) from None
-        self._unsent = self._unsent[sent:]
 
     def _flush(self) -> None:
         try:
-            self._write()
+            self._unsent = self._unsent[self._write(self._unsent) :]
         except ConnectionError:  # reading says so too, after what it had still to say
             self._unsent = memoryview(b"")
         if not self._unsent:

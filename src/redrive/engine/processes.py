@@ -25,10 +25,11 @@ from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
 from redrive.engine.attempt import failure_of, timed_out
 from redrive.engine.execution import STOPPED
 from redrive.engine.frames import Recipe
-from redrive.engine.ledger import Ledger, Run
+from redrive.engine.ledger import Ledger
+from redrive.engine.limits import Limit
 from redrive.engine.naming import address_of, class_name
 from redrive.engine.pace import Pace
-from redrive.engine.worker_process import Child
+from redrive.engine.worker_process import Child, ChildRun
 
 if TYPE_CHECKING:
     from redrive.core.decide import Outcome
@@ -53,10 +54,11 @@ class ProcessEngine:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._ledger: Ledger[Run] = Ledger()
-        self._waiting: deque[Run] = deque()
+        self._ledger: Ledger[ChildRun] = Ledger()
+        self._waiting: deque[ChildRun] = deque()
         self._recipes: dict[Handler, bytes] = {}
         self._paces: defaultdict[Handler, Pace] = defaultdict(Pace)
+        self._limits: dict[float, Limit[Child]] = {}  # by span
         self._children: set[Child] = set()  # alive and well, or starting
         self._idle: list[Child] = []
         self._unprepared: dict[Child, Handler] = {}  # started ahead; what they are to import before anything else
@@ -72,9 +74,7 @@ class ProcessEngine:
         if self._closed:
             done(ticket, STOPPED)
             return
-        run = Run(handler, letter, ticket, done)
-        self._ledger.open(run)
-        self._waiting.append(run)
+        self._waiting.append(self._opened(handler, letter, ticket, done))
         self._hand_out()
 
     def prepare(self, handler: Handler) -> None:
@@ -95,6 +95,8 @@ class ProcessEngine:
         """Kill every child that is not idle; idle ones may end by themselves."""
         self._closed = True
         self._waiting.clear()
+        for limit in self._limits.values():
+            limit.close()
         idle = tuple(self._idle)
         if self._rest is not None:
             self._rest.cancel()
@@ -123,23 +125,20 @@ class ProcessEngine:
         while starting < wanted and len(self._children) < self._size and self._rest is None:
             starting += self._spawn()
 
-    def _busy_child_for(self, run: Run) -> Child | None:
+    def _busy_child_for(self, run: ChildRun) -> Child | None:
         """Return a child that may be sent *run* ahead; none while a child is idle or about to be."""
-        if any(child.run is None for child in self._children):
-            return None
-        recipe = self._recipe(run.handler)
-        return next((child for child in self._children if recipe in child.recipes and self._is_soon_free(child)), None)
+        found = None
+        for child in self._children:
+            if child.run is None:
+                return None
+            if child.ahead is None and run.recipe in child.recipes and _is_soon_free(child, child.run):
+                found = child
+        return found
 
-    def _is_soon_free(self, child: Child) -> bool:
-        if child.run is None or not child.has_room_ahead:
-            return False
-        return self._paces[child.run.handler].is_quick and self._recipe(child.run.handler) in child.recipes
-
-    def _give(self, child: Child, run: Run) -> None:
-        recipe = self._recipe(run.handler)
+    def _give(self, child: Child, run: ChildRun) -> None:
         try:
-            child.give(run, recipe)
-        except ConnectionError:  # it died idle; the letter has not run
+            child.give(run)
+        except ConnectionError:  # it has died, and we have not heard of it yet; this letter has not run
             self._waiting.appendleft(run)
             self.broken(child)
             return
@@ -149,16 +148,26 @@ class ProcessEngine:
             self._ledger.settle(run, Failed(failure_of(error, run.handler)))
             return
         if run is child.run:  # the time of one that was sent ahead counts from when it begins
-            self._limit(child, run, 0.0 if recipe in child.recipes else _START_LIMIT)
+            self._limit(child, run, 0.0 if run.recipe in child.recipes else _START_LIMIT)
 
-    def _limit(self, child: Child, run: Run, extra: float) -> None:
-        if run.timer is not None:
-            run.timer.cancel()
-        if run.handler.timeout is not None:
-            loop = asyncio.get_running_loop()
-            run.timer = loop.call_later(run.handler.timeout + extra, self._expire, child, run)
+    def _limit(self, child: Child, run: ChildRun | None, extra: float = 0.0) -> None:
+        """Let the time of *run*, which begins in *child*, count from now."""
+        span = None if run is None or run.handler.timeout is None else run.handler.timeout + extra
+        limit = None if span is None else self._limits.get(span) or self._new_limit(span)
+        if child.limit is not None and child.limit is not limit:
+            child.limit.let_go(child)
+        child.limit = limit
+        if limit is not None:
+            limit.hold(child)
 
-    def _expire(self, child: Child, run: Run) -> None:
+    def _new_limit(self, span: float) -> Limit[Child]:
+        limit = self._limits[span] = Limit(span, self._expire, asyncio.get_running_loop())
+        return limit
+
+    def _expire(self, child: Child) -> None:
+        run = child.run
+        if run is None:
+            return
         self._dismiss(child)
         child.retire()  # should it have ended just now after all, then we kill the next one, which is not to blame
         child.kill()
@@ -172,10 +181,13 @@ class ProcessEngine:
         if run is not None and run in self._ledger:
             self._waiting.appendleft(run)
 
-    def _recipe(self, handler: Handler) -> bytes:
-        if handler not in self._recipes:
-            self._recipes[handler] = msgspec.msgpack.encode(_recipe_of(handler))
-        return self._recipes[handler]
+    def _opened(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> ChildRun:
+        recipe = self._recipes.get(handler)
+        if recipe is None:
+            recipe = self._recipes[handler] = msgspec.msgpack.encode(_recipe_of(handler))
+        run = ChildRun(handler, letter, ticket, done, recipe=recipe, pace=self._paces[handler])
+        self._ledger.open(run)
+        return run
 
     # ------------------------------------------------------------------ what children say
 
@@ -186,30 +198,24 @@ class ProcessEngine:
         if handler is None:
             self._idle.append(child)
         else:  # should that fail, the first letter will meet the same and say so
-            run = Run(handler, cast("Letter", None), None, _nobody_asks)  # an order without a letter
-            self._ledger.open(run)
-            self._give(child, run)
+            order = self._opened(handler, cast("Letter", None), None, _nobody_asks)  # one without a letter
+            self._give(child, order)
         self._hand_out()
 
     def begins(self, child: Child) -> None:
         """Count the time limit from here: the child had to import its handler first."""
         if child.run is not None:
-            child.recipes.add(self._recipe(child.run.handler))
-            self._limit(child, child.run, 0.0)
+            child.recipes.add(child.run.recipe)
+            self._limit(child, child.run)
 
-    def reported(self, child: Child, run: Run, report: Report) -> None:
+    def reported(self, child: Child, run: ChildRun, report: Report) -> None:
         """Settle the letter that the child ran, and give it the next."""
-        self._paces[run.handler].note(report.took)
-        if child in self._children:
-            self._go_on(child)
+        run.pace.note(report.took)
+        self._limit(child, child.run)  # what was sent ahead, if anything, begins
+        if child.run is None and child in self._children:
+            self._idle.append(child)
         self._ledger.settle(run, SUCCEEDED if report.failure is None else Failed(report.failure))
         self._hand_out()
-
-    def _go_on(self, child: Child) -> None:
-        if child.run is None:
-            self._idle.append(child)
-        else:  # it was sent ahead, and begins
-            self._limit(child, child.run, 0.0)
 
     def broken(self, child: Child) -> None:
         """Give the child no more letters."""
@@ -226,6 +232,7 @@ class ProcessEngine:
         """
         stillborn = child in self._children and not child.is_ready
         self._dismiss(child)
+        self._limit(child, None)
         self._dying.discard(child)
         if not self._dying:
             self._all_buried.set()
@@ -292,6 +299,11 @@ class ProcessEngine:
             for end in self._lifeline:
                 os.close(end)
             self._lifeline = None
+
+
+def _is_soon_free(child: Child, run: ChildRun) -> bool:
+    """Whether *run*, which *child* runs, ends before anybody minds to wait for that."""
+    return run.pace.is_quick and run.recipe in child.recipes and not child.is_receiving
 
 
 def _recipe_of(handler: Handler) -> Recipe:

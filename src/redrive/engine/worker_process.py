@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from redrive.engine.frames import READY, Order, pack
+from redrive.engine.ledger import Run
 from redrive.engine.pipe import Pipe
 
 if TYPE_CHECKING:
     from redrive.engine.frames import Report
-    from redrive.engine.ledger import Run
+    from redrive.engine.limits import Limit
+    from redrive.engine.pace import Pace
 
 # The child gets our path before it imports anything, so that every module is found as it is here.
 _BOOT = (
@@ -33,6 +35,13 @@ _BOOT = (
     "from redrive.engine.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 _LAST_WORDS = 0.5  # seconds between a child's death and the end of its pipe, if others hold that open
+
+
+class ChildRun(Run, eq=False, kw_only=True):
+    """One letter for a child: how its handler is built there, and how quick that was lately."""
+
+    recipe: bytes
+    pace: Pace
 
 
 class Pool(Protocol):
@@ -44,7 +53,7 @@ class Pool(Protocol):
     def begins(self, child: Child) -> None:
         """Hear that its letter begins only now, because the handler had to be imported."""
 
-    def reported(self, child: Child, run: Run, report: Report) -> None:
+    def reported(self, child: Child, run: ChildRun, report: Report) -> None:
         """Hear that *run* has ended; the one that was sent ahead, if any, begins, and it can take the next."""
 
     def broken(self, child: Child) -> None:
@@ -59,10 +68,12 @@ class Child:
 
     def __init__(self, pool: Pool, lifeline: int, start_limit: float) -> None:
         """Spawn it; raise OSError if that cannot be done."""
-        self.run: Run | None = None  # what it runs
-        self.ahead: Run | None = None  # what it was sent beforehand, and begins once it has reported the other
+        self.run: ChildRun | None = None  # what it runs
+        self.ahead: ChildRun | None = None  # what it was sent beforehand, and begins once it has reported the other
         self.is_ready = False
         self.recipes: set[bytes] = set()  # the handlers that it has imported
+        self.began = 0.0  # when it began what it runs; kept by its limit
+        self.limit: Limit[Child] | None = None  # of what it runs
         self._pool = pool
         self._number = READY  # of the order that was sent last
         self._fault = ""
@@ -90,9 +101,9 @@ class Child:
             return f"its process was killed by {_signal_name(-code)}"
         return f"its process exited with code {code}"
 
-    def give(self, run: Run, recipe: bytes) -> None:
+    def give(self, run: ChildRun) -> None:
         """Send it a letter; raise ConnectionError if it is dead, or what msgspec raises for what cannot be sent."""
-        self._pipe.send(pack(Order(self._number + 1, recipe, run.letter)))
+        self._pipe.send(pack(Order(self._number + 1, run.recipe, run.letter)))
         self._number += 1
         if self.run is None:
             self.run = run
@@ -100,9 +111,9 @@ class Child:
             self.ahead = run
 
     @property
-    def has_room_ahead(self) -> bool:
-        """Whether it can be sent a letter while it runs another."""
-        return self.ahead is None and not self._pipe.is_sending
+    def is_receiving(self) -> bool:
+        """Whether a large letter is still on its way to it; no other can be sent until then."""
+        return self._pipe.is_sending
 
     def retire(self) -> None:
         """Hear no more of it, and let it end by itself: its pipe closes."""

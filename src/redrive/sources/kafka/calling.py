@@ -50,12 +50,14 @@ def records_of(letter: Letter) -> list[Record]:
 
 
 def _name(record: Record) -> str:
-    return f"{record.topic}/{record.partition}/{record.offset}"
+    owner = record.assignment
+    return f"{owner.topic}/{owner.partition}/{record.offset}"
 
 
 def _parts(record: Record) -> _Parts:
+    owner = record.assignment  # asked directly, because the record's own properties cost more than all the rest
     return (
-        record.topic, record.partition, record.epoch, record.offset, record.key, record.value,
+        owner.topic, owner.partition, owner.epoch, record.offset, record.key, record.value,
         tuple(record.headers), record.timestamp, record.timestamp_type, record.attempts,
     )  # fmt: skip
 
