@@ -46,7 +46,9 @@ def consume(
     *,
     topic: Annotated[list[str] | None, typer.Option(help="For a worker: what to consume.")] = None,
     group: Annotated[str, typer.Option(help="For a worker: the consumer group.")] = "",
-    ordering: Annotated[str, typer.Option(help="For a worker: key_hash, partition or unordered.")] = "key_hash",
+    ordering: Annotated[
+        str | None, typer.Option(help="For a worker: key_hash (if absent), partition or unordered.")
+    ] = None,
     servers: Servers = None,
     metrics_port: Annotated[
         int | None,
@@ -254,11 +256,19 @@ def _consumer(
     from redrive.sources.kafka import ParallelConsumer
 
     if isinstance(found, ParallelConsumer):
+        given = {"--topic": topics, "--group": group, "--servers": servers, "--ordering": ordering}
+        if idle := [word for word, value in given.items() if value]:
+            raise typer.BadParameter(
+                f"{name} is a consumer and says itself what {', '.join(idle)} would say; leave it out"
+            )
         return found
     if not callable(found):
         raise HandlerError(f"cannot run {name!r}: it is a {type(found).__name__}, not a ParallelConsumer or a worker")
     execution, kafka = load_kafka(bootstrap_servers=servers)
-    return ParallelConsumer(topics, found, group=group, ordering=ordering, execution=execution, kafka=kafka)
+    if not topics or not (group or kafka.consumer_group):
+        raise typer.BadParameter(f"{name} is a worker and needs --topic and --group")
+    order: Any = ordering or "key_hash"
+    return ParallelConsumer(topics, found, group=group, ordering=order, execution=execution, kafka=kafka)
 
 
 async def _run(consumer: ParallelConsumer) -> None:

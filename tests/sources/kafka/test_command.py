@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.sources.kafka.stage import LIMIT, until
+from typer.testing import CliRunner
+
+from redrive.cli.root import app
 
 ROOT = Path(__file__).parents[3]
 SHOP = """
@@ -47,6 +51,27 @@ async def test_a_consumer_is_run_by_its_name_and_stops_at_a_signal(stage, tmp_pa
 async def test_a_worker_is_run_with_the_environments_configuration(stage, tmp_path):
     words = ["shop:ship", "--topic", stage.topic, "--group", stage.group]
     await run(stage, tmp_path, *words, KAFKA_BOOTSTRAP_SERVERS=stage.bootstrap, EXECUTION_MAX_RETRIES="2")
+
+
+SERVED = "from redrive.sources.kafka import ParallelConsumer\nasync def ship(record): ...\n"
+SERVED += "consumer = ParallelConsumer(['orders'], ship, group='shipping')\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["served:consumer", "--servers", "elsewhere:9092", "--group", "g"], "says itself what --group, --servers"),
+        (["served:consumer", "--ordering", "partition"], "says itself what --ordering"),
+        (["served:ship", "--group", "g"], "needs --topic and --group"),
+        (["served:ship", "--topic", "orders"], "needs --topic and --group"),
+    ],
+)
+def test_options_that_would_be_ignored_or_are_lacking_are_refused(tmp_path, monkeypatch, words, complaint):
+    (tmp_path / "served.py").write_text(SERVED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "served", raising=False)
+    done = CliRunner().invoke(app, ["kafka", "consume", *words])
+    assert (done.exit_code, complaint in " ".join(done.output.split())) == (2, True), done.output
 
 
 def test_settings_that_make_no_sense_are_said_in_sentences(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from redrive.errors import SettingsError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
@@ -75,10 +76,33 @@ def test_librdkafkas_own_settings_pass_through():
         sasl_password="hidden",  # noqa: S106
         settings={"client.id": "x"},
     )
-    assert config.client_settings() == {
+    assert config.client_settings("consumer") == {
         "bootstrap.servers": "a:1,b:2", "sasl.username": "me", "sasl.password": "hidden", "client.id": "x",
     }  # fmt: skip
     assert "hidden" not in repr(config)
+
+
+def test_a_client_gets_no_settings_of_the_other_kind(capfd):
+    consumers = {"heartbeat.interval.ms": 2000, "session.timeout.ms": 9000, "isolation.level": "read_committed"}
+    producers = {"linger.ms": 7, "compression.type": "gzip", "batch.size": 9999, "request.timeout.ms": 5000}
+    config = KafkaConfig(bootstrap_servers="127.0.0.1:1", settings={**consumers, **producers, "client.id": "x"})
+    assert {**consumers, "client.id": "x"}.items() <= config.client_settings("consumer").items()
+    assert {**producers, "client.id": "x"}.items() <= config.client_settings("producer").items()
+    Producer(config.client_settings("producer"))
+    Consumer({**config.client_settings("consumer"), "group.id": "g"}).close()
+    assert "CONFWARN" not in capfd.readouterr().err
+
+
+def test_dead_letter_topics_are_hidden_from_patterns_alone():
+    assert consumer_settings(KafkaConfig(), "g", ["^orders"])["topic.blacklist"] == r"^.*\.dlq$,^.*\.dlq\.parked$"
+    for topics in (["orders"], [r"^.*\.dlq$"], ["^orders", "x.dlq"]):
+        assert "topic.blacklist" not in consumer_settings(KafkaConfig(), "g", topics)
+    assert "topic.blacklist" not in consumer_settings(KafkaConfig(dlq_enabled=False), "g", ["^orders"])
+
+
+def test_more_records_at_once_than_the_client_hands_over_are_refused():
+    with pytest.raises(SettingsError, match="poll_batch_size is 2000000 and may be 1000000 at most"):
+        KafkaConfig(poll_batch_size=2_000_000)
 
 
 def test_configurations_are_read_from_variables():

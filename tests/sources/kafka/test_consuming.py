@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
-from tests.sources.kafka.stage import running, until
+from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive import Reject
 
@@ -119,6 +120,41 @@ async def test_sync_workers_and_worker_processes_consume_too(stage):
         await until(lambda: stage.committed() == 21)
     [letter] = stage.dead_letters()
     assert dict(letter.headers())["x-redrive-disposition"] == b"worker_died"
+
+
+async def test_a_topic_that_is_not_there_is_told_until_somebody_makes_it(stage):
+    async def worker(record):
+        pass
+
+    consumer = stage.consumer(worker, consumer_settings={"topic.metadata.refresh.interval.ms": 200})
+    async with running(consumer):
+        await until(lambda: any("no such topic to consume" in why for why in consumer.health.reasons))
+        assert consumer.health.status == "degraded"
+        stage.create()
+        stage.produce([{"value": b"v"}])
+        await until(lambda: stage.committed() == 1)
+        await until(lambda: consumer.health.status == "green")
+
+
+async def test_workers_that_all_hang_turn_the_consumer_red_and_one_that_comes_back_heals_it(stage, caplog):
+    stage.create()
+    stage.produce([{"value": b"%d" % n} for n in range(8)])
+    gate = threading.Event()
+
+    def worker(record):
+        gate.wait(LIMIT)
+
+    slow = {"task_timeout_ms": 50, "max_retries": 1000, "worker_pool_size": 8}
+    consumer = stage.consumer(worker, execution=slow, ordering="unordered")
+    async with running(consumer):
+        try:
+            await until(lambda: consumer.health.status == "red")
+            assert "as many threads hang" in consumer.health.reasons[0]
+            await until(lambda: "as many threads hang" in caplog.text)
+        finally:
+            gate.set()
+        await until(lambda: stage.committed() == 8)
+        await until(lambda: consumer.health.status == "green")
 
 
 async def test_several_topics_and_a_pattern_are_consumed(stage):

@@ -165,7 +165,19 @@ async def test_a_consumer_of_its_own_dead_letters_is_refused(stage):
     stage.create()
     stage.create(topic=stage.dlq)
     with pytest.raises(SourceError, match="would consume the dead letters that it writes"):
-        await asyncio.wait_for(stage.consumer(rejects_bad, topics=[f"^{stage.topic}.*"]).run(), LIMIT)
+        await asyncio.wait_for(stage.consumer(rejects_bad, topics=[f"^{stage.topic}(.dlq)?$"]).run(), LIMIT)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_pattern_leaves_out_the_dead_letter_topics_that_it_would_match(stage, protocol):
+    stage.create()
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"bad"}])
+    consumer = stage.consumer(rejects_bad, topics=[f"^{stage.topic}.*"], group_protocol=protocol)
+    async with running(consumer):
+        await until(lambda: stage.committed() == 1)
+        await until(lambda: {standing.topic for standing in consumer.standings} == {stage.topic})
+    assert len(stage.dead_letters()) == 1
 
 
 async def test_a_record_of_exactly_the_largest_size_becomes_a_dead_letter_with_its_whole_value(stage):

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from tests.servers.kafka import Broker
 from tests.sources.kafka.samples import partition, record
-from tests.sources.kafka.stage import LIMIT, running, until
+from tests.sources.kafka.stage import LIMIT, Stage, running, until
 
 from redrive import Reject
 from redrive.errors import SettingsError
@@ -49,6 +51,42 @@ async def test_outputs_dead_letters_and_offsets_commit_together(stage):
         await until(lambda: task.done() or sum(stage.committed(p) or 0 for p in (0, 1)) == 100)
     assert values(stage, out(stage)) == {n: 1 for n in range(100) if n % 10 != 3}
     assert values(stage, stage.dlq) == {n: 1 for n in range(100) if n % 10 == 3}
+
+
+async def test_an_output_topic_that_is_missing_holds_up_its_own_partition_alone(stage):
+    stage.create(partitions=2)
+    stage.create(topic=out(stage))
+    stage.produce([{"value": b"1", "partition": 0}])
+    absent = f"{stage.topic}.absent"
+
+    async def worker(record):
+        return Output(topic=absent if record.partition == 0 else out(stage), value=record.value)
+
+    patient = {"exactly_once": True, "transaction_timeout_ms": int(LIMIT * 1000)}  # the client would wait as long
+    consumer = stage.consumer(worker, execution={"max_retries": 1}, **patient)
+    async with running(consumer):
+        await until(lambda: consumer.health.status == "red")
+        assert any(f"there is no topic '{absent}'" in why for why in consumer.health.reasons)
+        stage.produce([{"value": b"2", "partition": 1}])
+        await until(lambda: stage.committed(1) == 1)
+        stage.create(topic=absent)
+        await until(lambda: stage.committed(0) == 1)
+        await until(lambda: consumer.health.status == "green")
+    assert (values(stage, out(stage)), values(stage, absent)) == ({2: 1}, {1: 1})
+
+
+@pytest.mark.slow
+async def test_an_output_topic_is_made_by_a_broker_that_makes_topics():
+    with Broker(auto_create_topics_enable="true") as broker, closing(Stage(broker.bootstrap, "made")) as stage:
+        stage.create()
+        stage.produce([{"value": b"1"}])
+
+        async def worker(record):
+            return Output(topic=out(stage), value=record.value)
+
+        async with running(stage.consumer(worker, exactly_once=True)):
+            await until(lambda: stage.committed() == 1)
+        assert values(stage, out(stage)) == {1: 1}
 
 
 async def test_what_a_failed_try_returned_late_is_not_sent(stage):

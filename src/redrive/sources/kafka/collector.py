@@ -64,7 +64,7 @@ class Collector:
     ) -> None:
         self._config, self._topics, self._store = config, [_pattern(topic) for topic in topics], store
         self._group, self._queue, self._clock = group, queue, clock or SystemClock()
-        self._admin = AdminClient(config.client_settings())
+        self._admin = AdminClient(config.client_settings("producer"))
         self._ids: dict[str, str] = {}  # of topics
         self._last: dict[tuple[str, int], int] = {}  # offsets that were read last
         self._early: list[Any] = []  # read while the store was away
@@ -158,7 +158,7 @@ class Collector:
     def _settings(self) -> dict[str, Any]:
         return {
             "topic.metadata.refresh.interval.ms": _NEW_TOPICS_MS,
-            **self._config.client_settings(),
+            **self._config.client_settings("consumer"),
             **self._config.consumer_settings,
             "group.id": self._group,
             "auto.offset.reset": _RESET,

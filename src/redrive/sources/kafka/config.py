@@ -35,6 +35,24 @@ _NOT_OF_CONSUMER_PROTOCOL = (
     "partition.assignment.strategy",
     "group.protocol.type",
 )
+# A client prints a warning about each setting that is for the other kind; from `settings` it gets its own.
+_NOT_OF = {
+    "producer": frozenset({
+        "auto.commit.interval.ms", "auto.offset.reset", "check.crcs", "consume.callback.max.messages",
+        "coordinator.query.interval.ms", "fetch.error.backoff.ms", "fetch.max.bytes", "fetch.message.max.bytes",
+        "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms", "group.instance.id", "group.protocol.type",
+        "group.remote.assignor", "heartbeat.interval.ms", "isolation.level", "max.partition.fetch.bytes",
+        "max.poll.interval.ms", "max.poll.records", "partition.assignment.strategy", "queued.max.messages.kbytes",
+        "queued.min.messages", "session.timeout.ms",
+    }),
+    "consumer": frozenset({
+        "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
+        "delivery.report.only.error", "delivery.timeout.ms", "enable.gapless.guarantee", "linger.ms",
+        "message.send.max.retries", "partitioner", "queue.buffering.backpressure.threshold",
+        "queue.buffering.max.kbytes", "queue.buffering.max.messages", "queue.buffering.max.ms", "queuing.strategy",
+        "request.timeout.ms", "retries", "sticky.partitioning.linger.ms",
+    }),
+}  # fmt: skip
 # What the consumer's promises rest on; another value would break them without a word.
 _OURS = (
     "enable.auto.commit",
@@ -130,8 +148,8 @@ class KafkaConfig:
     """
     Where to consume, and what becomes of dead letters; raises SettingsError with every problem at once.
 
-    *settings* are librdkafka's own and go to every client; *consumer_settings* and
-    *producer_settings* to one of them.
+    *settings* are librdkafka's own and go to every client that knows them; *consumer_settings*
+    and *producer_settings* to one of them.
     """
 
     bootstrap_servers: str | tuple[str, ...] = "localhost:9092"
@@ -180,14 +198,14 @@ class KafkaConfig:
         """Return where the dead letters of *topic* go."""
         return f"{topic}{self.dlq_topic_suffix}"
 
-    def client_settings(self) -> dict[str, Any]:
-        """Return librdkafka's settings that consumer, producer and admin client share."""
+    def client_settings(self, kind: Literal["consumer", "producer"]) -> dict[str, Any]:
+        """Return librdkafka's settings for a client of *kind*; an admin client is a producer."""
         servers = self.bootstrap_servers
         plain = {name: getattr(self, name) for name in _SECURITY}
         return {
             "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
             **{name.replace("_", "."): value for name, value in plain.items() if value is not None},
-            **self.settings,
+            **{name: value for name, value in self.settings.items() if name not in _NOT_OF[kind]},
         }
 
 
@@ -238,6 +256,9 @@ def _type_problems(config: Any, room: str) -> Iterator[str]:
             yield f"{room}.{name} is {value!r} and must be true or false"
 
 
+_MOST_AT_ONCE = 1_000_000  # records that the client hands over in one call
+
+
 def _is_number(value: object, name: str) -> bool:
     if value is None:
         return name in _MAY_BE_NONE
@@ -266,6 +287,8 @@ def _kafka_problems(config: KafkaConfig) -> Iterator[str]:
         yield f"kafka.auto_offset_reset is {config.auto_offset_reset!r} and must be earliest, latest or error"
     if config.dlq_oversize not in {"halt", "pointer"}:
         yield f"kafka.dlq_oversize is {config.dlq_oversize!r} and must be halt or pointer"
+    if isinstance(config.poll_batch_size, int) and config.poll_batch_size > _MOST_AT_ONCE:
+        yield f"kafka.poll_batch_size is {config.poll_batch_size} and may be {_MOST_AT_ONCE} at most"
     if isinstance(config.crash_loop_limit, int) and config.crash_loop_limit > _MOST_STARTS:
         yield f"kafka.crash_loop_limit is {config.crash_loop_limit} and starts are counted up to {_MOST_STARTS} only"
     if config.dlq_enabled and (why := _suffix_problem(config.dlq_topic_suffix)):

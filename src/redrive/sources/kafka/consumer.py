@@ -21,7 +21,7 @@ from redrive.engine.switching import quick_switching
 from redrive.errors import RedriveError, SettingsError, SourceError
 from redrive.sources.kafka.adaptive import adapt
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
-from redrive.sources.kafka.engines import engine_for
+from redrive.sources.kafka.engines import EXHAUSTED, engine_for
 from redrive.sources.kafka.health import Counts, Health, Standing
 from redrive.sources.kafka.outputs import ProducingEngine
 from redrive.sources.kafka.parked import ParkingWorkManager
@@ -78,7 +78,10 @@ class ParallelConsumer:
         """How it is: green, degraded or red, and why."""
         if self._trouble is not None:
             return Health("red", (f"it has stopped: {_said(self._trouble)}",))
-        return self._poller.health if self._poller is not None else Health()
+        known = self._poller.health if self._poller is not None else Health()
+        if self._engine is not None and self._engine.exhausted:
+            return Health("red", (EXHAUSTED, *known.reasons))
+        return known
 
     @property
     def counts(self) -> Counts:

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     Completed = Callable[[CompletionEvent], Record | None]
 
 _log = logging.getLogger("redrive.kafka")
+EXHAUSTED = (
+    "as many threads hang in workers that ran out of time as may, and nothing more is begun until one comes back; "
+    "let the worker bound what it waits for, and start the consumer anew"
+)
 _SUCCESS, _RELEASED = CompletionStatus.SUCCESS, CompletionStatus.RELEASED
 
 
@@ -73,6 +77,7 @@ class ExecutionEngine:
         self._rings_at = 0.0
         self._pumping = False
         self._closed = False
+        self._is_told = False  # … that nothing runs any more
 
     @property
     def waiting(self) -> int:
@@ -199,6 +204,8 @@ class ExecutionEngine:
 
     def _wait(self, record: Record, outcome: Outcome, move: Move, now: float) -> None:
         self.retries += move.failure is not None
+        if self.exhausted:
+            self._tell_exhausted()
         if _log.isEnabledFor(logging.INFO) and not isinstance(outcome, Interrupted):
             error = move.failure.message if move.failure else move.why
             form = "%r failed at attempt %d of %d, next try in %.3f s: %s"
@@ -206,6 +213,11 @@ class ExecutionEngine:
         record.attempts -= not move.counts
         self._waiting.push(now + move.delay, record)
         self._arm(now)
+
+    def _tell_exhausted(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            _log.error("%s", EXHAUSTED)
 
     def _arm(self, now: float) -> None:
         """See to it that we wake when the first retry is due; a timer that rings before that is left alone."""

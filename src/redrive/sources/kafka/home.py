@@ -64,7 +64,7 @@ class HomeSender:
             "message.timeout.ms": int(REQUEST * 1000), "error_cb": self._heard,
         }  # fmt: skip
         own_name = {"transactional.id": name} if name else {}
-        settings = {"linger.ms": 5, **QUIET, **config.client_settings(), **config.producer_settings}
+        settings = {"linger.ms": 5, **QUIET, **config.client_settings("producer"), **config.producer_settings}
         self._producer = Producer({**settings, **ours, **own_name})
         if name:
             self._begin()

@@ -233,9 +233,9 @@ def _all(config: KafkaConfig, topic: str) -> Iterator[Any]:
 
 def _producer_settings(config: KafkaConfig) -> dict[str, Any]:
     own = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": config.dlq_flush_timeout_ms}
-    return {"linger.ms": 0, **config.client_settings(), **config.producer_settings, **own}
+    return {"linger.ms": 0, **config.client_settings("producer"), **config.producer_settings, **own}
 
 
 def _reader_settings(config: KafkaConfig) -> dict[str, Any]:
     own = {"group.id": f"redrive-{PARKED}", "enable.auto.commit": False, "enable.partition.eof": True}
-    return {"auto.offset.reset": "earliest", **config.client_settings(), **config.consumer_settings, **own}
+    return {"auto.offset.reset": "earliest", **config.client_settings("consumer"), **config.consumer_settings, **own}

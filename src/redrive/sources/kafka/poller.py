@@ -87,6 +87,7 @@ class BrokerPoller:
         self._gate = FloodGate(kafka.dlq_flood_limit if gated else 0)
         self._held: list[Record] = []  # failed in a flood; they run again
         self._probe_at = 0.0
+        self._absent: set[str] = set()  # topics that we are to consume and that are not there
         self._buffered = 0  # records received and not done, as last counted
         self._looked = 0.0
         self._dead_letter_topics = DeadLetterTopics(kafka) if kafka.dlq_enabled else None
@@ -97,7 +98,7 @@ class BrokerPoller:
         self._quarantine = self._make_quarantine()
         self._commits = self._transactions or Commits(kafka.commit_interval_ms / 1000)
         self._finish = self._transactions.succeeded if self._transactions is not None else _complete
-        settings = consumer_settings(kafka, group)
+        settings = consumer_settings(kafka, group, self._topics)
         self._is_cooperative, self._reset = is_cooperative(settings), str(settings["auto.offset.reset"])
         on_commit = {} if isinstance(self._commits, Transactions) else {"on_commit": self._commits.answered}
         self._consumer = Consumer({**settings, **on_commit})
@@ -296,6 +297,8 @@ class BrokerPoller:
         elif error.fatal() or error.code() in _FATAL:
             raise SourceError(f"cannot consume {message.topic() or self._topics!r}: {error.str()}")
         else:
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and message.topic():
+                self._absent.add(message.topic() or "")
             _log.warning("the consumer says: %s", error.str())
 
     # ------------------------------------------------------------------ rebalances
@@ -304,6 +307,7 @@ class BrokerPoller:
         refuse_loops(self._kafka, {place.topic for place in places} | {topic for topic, _ in self._partitions})
         found = committed(self._consumer, places, self._clock, self._is_stopping)
         now = self._clock.monotonic()
+        self._absent -= {place.topic for place in places}
         for place in found:
             restored = done_beyond(self._consumer, place, self._clock, self._is_stopping)
             assignment = Assignment(place.topic, place.partition, next(self._epochs))
@@ -370,6 +374,8 @@ class BrokerPoller:
             stalled.append(f"the last commit failed: {self._commits.last_error}")
         if self._dead_letter_topics is not None and (lacking := self._dead_letter_topics.lacking):
             stalled.append(f"no such topic: {', '.join(sorted(lacking))}")
+        if self._absent:
+            stalled.append(f"no such topic to consume: {', '.join(sorted(self._absent))}; see its name, or create it")
         self.health = judge(halted, stalled)
         self.counts.retries = self._work.retries
         self.counts.in_flight = sum(each.tracker.open for each in partitions)

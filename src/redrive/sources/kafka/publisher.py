@@ -127,7 +127,7 @@ class DeadLetterPublisher:
         return Producer({
             "linger.ms": 5,
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
-            **self._config.client_settings(),
+            **self._config.client_settings("producer"),
             **self._config.producer_settings,
             "enable.idempotence": True,
             "acks": "all",

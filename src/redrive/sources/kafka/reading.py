@@ -49,7 +49,7 @@ class Reader:
             "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True,
             "auto.offset.reset": "earliest", "error_cb": self._heard,
         }  # fmt: skip
-        self._consumer = Consumer({**QUIET, **config.client_settings(), **config.consumer_settings, **ours})
+        self._consumer = Consumer({**QUIET, **config.client_settings("consumer"), **config.consumer_settings, **ours})
         self._ends: dict[int, int] = {}  # of partitions that have something to read
         try:
             self._consumer.assign(self._starts(resume=resume))

@@ -50,7 +50,7 @@ class DeadLetterTopics:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
-        self._admin = AdminClient(config.client_settings())
+        self._admin = AdminClient(config.client_settings("producer"))
         self._partitions: dict[str, int] = {}
         self._unprepared: set[str] = set()  # sources whose dead-letter topics are not known yet
         self._doubted: set[str] = set()  # sources whose dead letters were not taken

@@ -22,6 +22,7 @@ from redrive.sources.kafka.bits import NARROW, WIDE
 from redrive.sources.kafka.headers import dead_letter_headers
 from redrive.sources.kafka.offset_map import LIMIT, fits, write_map
 from redrive.sources.kafka.outputs import ANY_PARTITION, Output
+from redrive.sources.kafka.trouble import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _LIMIT = 15.0  # seconds for one step of a transaction
+_LOOK = 2.0  # seconds for the question whether a topic is there
 _QUICK = 0.05  # seconds between transactions when nothing is left to do
 _FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
 _LEAST_ROOM = 256  # characters; a broker that allows fewer gets another alphabet
@@ -96,6 +98,7 @@ class Transactions:
         self._partitions: Callable[[], Collection[Partition]]
         self._last = self._not_before = 0.0
         self._failing: dict[Assignment, _Failing] = {}  # these have a transaction each: one may hold up itself only
+        self._there: set[str] = set()  # topics that are known to exist
         self._asked = False  # whether the broker was asked to commit
         self._in_doubt: list[_Part] = []  # … and did not say whether it has
         self.published = 0  # dead letters
@@ -182,7 +185,8 @@ class Transactions:
 
     def _commit(self, partitions: Iterable[Partition]) -> None:
         """Run one transaction with what there is of *partitions*."""
-        parts = [part for each in partitions if (part := self._part(each)) is not None]
+        found = [part for each in partitions if (part := self._part(each)) is not None]
+        parts = [part for part in found if not self._is_put_off(part)]
         if not parts:
             return
         try:
@@ -191,6 +195,28 @@ class Transactions:
             self._failed(parts, error.args[0])
         else:
             self._committed(parts)
+
+    def _is_put_off(self, part: _Part) -> bool:
+        """
+        Put *part* off if a topic that it writes to is not there; return whether that was done.
+
+        The client would wait for the topic, and everybody for the client, until the transaction is out of time.
+        """
+        topics = {message.topic for result in part.results for message in result.messages} - self._there
+        try:
+            for topic in topics:
+                found = self._producer.list_topics(topic, _LOOK).topics[topic]
+                if found.error is not None:
+                    raise KafkaException(found.error)  # noqa: TRY301 - said as one that the question itself raises
+                self._there.add(topic)
+        except KafkaException as error:
+            self.failures += 1
+            self.last_error = f"its outputs or dead letters cannot be sent: {said(error.args[0], self._config)}"
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                self.last_error = f"there is no topic {topic!r} for its outputs or dead letters; create it"
+            self._put_off(part.partition)
+            return True
+        return False
 
     def _part(self, partition: Partition) -> _Part | None:
         """Return what can be committed of *partition*: as many results as its offset map has room for."""
@@ -268,6 +294,7 @@ class Transactions:
     def _failed(self, parts: list[_Part], error: KafkaError) -> None:
         self.failures += 1
         self.last_error = error.str()
+        self._there.clear()  # one of them may be gone
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._shorten()
         if not self._abort(fatal=error.fatal()) and self._asked:
@@ -334,7 +361,8 @@ class Transactions:
         return Producer({
             "linger.ms": 5,
             "message.max.bytes": 1_000_000_000,  # the topics' own limits decide
-            **self._config.client_settings(),
+            "allow.auto.create.topics": True,  # if the broker does: by asking for one, not only by writing to it
+            **self._config.client_settings("producer"),
             **self._config.producer_settings,
             "enable.idempotence": True,
             "acks": "all",
