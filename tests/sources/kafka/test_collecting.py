@@ -82,6 +82,15 @@ async def test_dead_letters_of_others_keep_their_origin_and_their_error(
     assert not [name for name, _ in letter.headers if name.startswith(("kafka_dlt", "__"))]
 
 
+async def test_collected_letters_are_grouped_by_what_they_died_of(stage, store):
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"x", "headers": headers} for headers in (SPRING, CONNECT, SPRING)], topic=stage.dlq)
+    await collect(stage, store)
+    groups = {letter.failure.fingerprint for letter in await letters(store)}
+    assert len(groups) == 2
+    assert "" not in groups
+
+
 async def test_a_record_that_is_read_twice_is_one_letter(stage, store):
     stage.create(topic=stage.dlq)
     stage.produce([{"value": b"%d" % n} for n in range(20)], topic=stage.dlq)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 KIND = "kafka"  # of letters that go back to a Kafka topic; also the scheme of their origin
 LETTER_ID = f"{NAMESPACE}letter"
 _UNKNOWN = "UnknownFailure"
+_RULES = msgspec.structs.replace(KAFKA, is_grouped=True)  # at the desk people group them
 _PART = "kafka"  # where a letter's metadata speaks of its record
 
 
@@ -72,7 +73,7 @@ def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIN
         origin=account.origin,
         headers=tuple((name, content or b"") for name, content in headers),
         metadata=_metadata(found, account, headers, cut),
-        failure=classify_text(account.error_type or _UNKNOWN, _reason(account), rules=KAFKA),
+        failure=classify_text(account.error_type or _UNKNOWN, _reason(account), rules=_RULES),
     )
 
 
