@@ -154,6 +154,7 @@ async def test_nor_does_it_if_that_one_ended_in_this_very_moment(engine, gate):
     child = child_of(engine)
     with _opened_while_the_loop_stands_still(gate):  # so it has begun, and the report of the other is unread
         engine._expire(child)
+        assert [each.ticket for each in engine._waiting] == [next_one]  # it need not wait until the child is dead
 
     assert isinstance(await soon(late), Failed)
     await _open_until_done(gate, [next_one])  # the first that reads it may be the child that is being killed

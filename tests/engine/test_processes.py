@@ -210,6 +210,12 @@ async def test_an_endless_loop_is_killed_when_its_time_is_up(pair):
     assert await run(pair, SUCCEED) is SUCCEEDED
 
 
+async def test_the_time_limit_of_a_letter_does_not_outlast_it(engine):
+    assert await run(engine, handler(handlers.succeed, timeout=PATIENCE)) is SUCCEEDED
+
+    assert not engine._limits[PATIENCE]._held  # a letter without a limit may be the next in this child
+
+
 async def test_what_a_killed_handler_had_started_dies_with_it(engine, tmp_path):
     begun = tmp_path / "begun"
     for limit in (1.0, 5.0, 30.0):  # it must have started its program before its time is up

@@ -176,7 +176,7 @@ class ProcessEngine:
         self._hand_out()
 
     def _take_back(self, child: Child) -> None:
-        """Let what was sent ahead wait here again, as the next to run."""
+        """Let what was sent ahead wait here again, as the next to run; its child is dead, or killed and not heard."""
         run, child.ahead = child.ahead, None
         if run is not None and run in self._ledger:
             self._waiting.appendleft(run)
