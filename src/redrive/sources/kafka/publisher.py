@@ -41,13 +41,17 @@ _ANY_PARTITION = -1
 
 
 class _DeadLetter:
-    __slots__ = ("halts", "headers", "left_out", "record", "topic", "tries", "value")
+    __slots__ = (
+        "event", "failed_at", "first_failed_at", "halts", "headers", "left_out", "record", "topic", "tries", "value"
+    )  # fmt: skip
 
-    def __init__(self, record: Record, topic: str, headers: list[Header]) -> None:
-        self.record, self.topic, self.headers = record, topic, headers
+    def __init__(self, event: CompletionEvent, topic: str, *, failed_at: int, first_failed_at: int) -> None:
+        self.event, self.topic, self.failed_at, self.first_failed_at = event, topic, failed_at, first_failed_at
+        self.record = event.record
         self.tries = 0
         self.halts = False
-        self.value = record.value
+        self.value = event.record.value
+        self.headers: list[Header] | None = None  # what is left of them; until then they are made for each try
         self.left_out = 0  # what had to be left out to make it fit: 0 nothing, 3 most of its value
 
 
@@ -95,8 +99,8 @@ class DeadLetterPublisher:
         record = event.record
         now = unix_ms()
         age = self._clock.monotonic() - record.first_failed if record.first_failed else 0.0
-        headers = dead_letter_headers(event, self._group, failed_at=now, first_failed_at=now - int(age * 1000))
-        letter = _DeadLetter(record, self._config.dlq_topic(record.topic), headers)
+        topic = self._config.dlq_topic(record.topic)
+        letter = _DeadLetter(event, topic, failed_at=now, first_failed_at=now - int(age * 1000))
         self._unconfirmed[letter] = self._clock.monotonic()
         self._send(letter)
 
@@ -150,12 +154,20 @@ class DeadLetterPublisher:
                 key=record.key,
                 partition=self._place(letter),
                 on_delivery=partial(self._heard, letter),
-                headers=cast("Any", letter.headers),
+                headers=cast("Any", self._headers(letter)),
             )
         except BufferError:
             self._waiting.push(self._clock.monotonic() + _FULL_QUEUE_REST, letter)
         except KafkaException as error:
             self._failed(letter, error.args[0])
+
+    def _headers(self, letter: _DeadLetter) -> list[Header]:
+        """Return its headers, which are worth keeping only if something was left out: thousands of letters may wait."""
+        if letter.headers is not None:
+            return letter.headers
+        return dead_letter_headers(
+            letter.event, self._group, failed_at=letter.failed_at, first_failed_at=letter.first_failed_at
+        )
 
     def _place(self, letter: _DeadLetter) -> int:
         partition = letter.record.partition
@@ -192,10 +204,11 @@ class DeadLetterPublisher:
     def _shorten(self, letter: _DeadLetter) -> bool:
         """Leave out the next thing of a letter that is too large; False if nothing more may be left out."""
         letter.left_out += 1
+        headers = self._headers(letter)
         if letter.left_out == 1:
-            letter.headers = without_ours(letter.headers)
+            letter.headers = without_ours(headers)
             return True
-        letter.headers = least(letter.headers)
+        letter.headers = least(headers)
         if letter.left_out == _HEADERS:
             return True
         return letter.left_out == _VALUE and self._cut(letter)
@@ -206,7 +219,7 @@ class DeadLetterPublisher:
         if not folder and self._config.dlq_oversize != "pointer":
             return False
         try:
-            letter.headers += spilled(record, folder) if folder else pointing(record)
+            letter.headers = self._headers(letter) + (spilled(record, folder) if folder else pointing(record))
         except OSError as error:
             letter.left_out -= 1  # to be tried again: the folder may have room later
             _log.error("the value of %r is too large for its topic and could not be kept in %s: %s",
