@@ -26,6 +26,7 @@ from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.letters import KIND, Found, draft_of
 from redrive.sources.kafka.messages import headers_of
 from redrive.sources.kafka.restoring import begin, committed, start_of
+from redrive.sources.kafka.trouble import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -192,7 +193,10 @@ class Collector:
             raise SourceError(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
         missing = [topic for topic in self._topics if not topic.startswith("^") and topic not in there]
         if missing:
-            raise SourceError(f"cannot collect {missing[0]!r}: there is no such topic; see its name, or use a glob")
+            raise SourceError(
+                f"cannot collect {missing[0]!r}: there is no such topic that this client may see; "
+                "see its name, or use a glob"
+            )
         return any(re.match(topic, name) for topic in self._topics for name in there)
 
     def _is_record(self, message: Any) -> bool:
@@ -204,7 +208,7 @@ class Collector:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name for it
             self._ended.add(place)
         elif error.fatal() or error.code() in _FATAL:
-            raise SourceError(f"cannot collect {message.topic() or self._topics!r}: {error.str()}")
+            raise SourceError(f"cannot collect {message.topic() or self._topics!r}: {said(error, self._config)}")
         else:
             _log.warning("the collector's consumer says: %s", error.str())
         return False

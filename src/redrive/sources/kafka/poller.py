@@ -36,6 +36,7 @@ from redrive.sources.kafka.restoring import begin, committed, done_beyond, start
 from redrive.sources.kafka.stalls import Stalls
 from redrive.sources.kafka.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.transactions import Transactions
+from redrive.sources.kafka.trouble import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -295,7 +296,7 @@ class BrokerPoller:
                 partition.tracker.reached(message.offset() or 0)
                 partition.dirty = True
         elif error.fatal() or error.code() in _FATAL:
-            raise SourceError(f"cannot consume {message.topic() or self._topics!r}: {error.str()}")
+            raise SourceError(f"cannot consume {message.topic() or self._topics!r}: {said(error, self._kafka)}")
         else:
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and message.topic():
                 self._absent.add(message.topic() or "")

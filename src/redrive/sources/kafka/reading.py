@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 REQUEST = 15.0  # seconds
 _SILENCE = 30.0  # seconds without a word of the broker, while there is more to read
+_REST = 0.2  # seconds until a coordinator is asked again
+_STARTING = frozenset({
+    KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+})  # fmt: skip
 QUIET = {"log_level": 2}  # its errors are said in words, once
 
 
@@ -54,9 +58,10 @@ class Reader:
         try:
             self._consumer.assign(self._starts(resume=resume))
         except KafkaException as error:
-            self._consumer.poll(0)  # to hear why
+            beside = self._consumer.poll(0)  # what it says beside an answer that never came: the reason
+            why = beside.error() if beside is not None else None
             self._consumer.close()
-            raise self._trouble(error.args[0]) from None
+            raise self._trouble(why or error.args[0]) from None
         except SourceError:
             self._consumer.close()
             raise
@@ -115,11 +120,20 @@ class Reader:
         return [place for place in starts if place.partition in self._ends]
 
     def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        found = self._consumer.committed(places, REQUEST)
-        for place in found:
-            if place.error is not None:  # not "nothing was committed", which would replay all of them again
-                raise KafkaException(place.error)
-        return found
+        """Return what was committed; a coordinator that has only just started is asked again."""
+        end = self._clock.monotonic() + REQUEST
+        while True:
+            found = []
+            try:
+                found = self._consumer.committed(places, REQUEST)
+                errors = [place.error for place in found if place.error is not None]
+            except KafkaException as error:
+                errors = [error.args[0]]
+            if not errors:  # else not "nothing was committed", which would replay all of them again
+                return found
+            if errors[0].code() not in _STARTING or self._clock.monotonic() > end:
+                raise KafkaException(errors[0])
+            self._clock.block(_REST)
 
     def _start(self, place: TopicPartition) -> TopicPartition:
         number, choice = place.partition, self._choice
