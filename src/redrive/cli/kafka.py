@@ -29,9 +29,9 @@ Servers = Annotated[str | None, typer.Option("--servers", help="The brokers; KAF
 Disposition = Annotated[str | None, typer.Option(help="Only those that died of this, such as timeout.")]
 Exception_ = Annotated[str | None, typer.Option("--exception", help="Only those that died of this exception.")]
 Key = Annotated[str | None, typer.Option(help="Only those of this key.")]
-Partition = Annotated[int | None, typer.Option(help="Only those of this partition.")]
-First = Annotated[int | None, typer.Option("--from-offset", help="Only those from this offset on.")]
-Last = Annotated[int | None, typer.Option("--to-offset", help="Only those up to this offset.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="Only those of this partition.")]
+First = Annotated[int | None, typer.Option("--from-offset", min=0, help="Only those from this offset on.")]
+Last = Annotated[int | None, typer.Option("--to-offset", min=0, help="Only those up to this offset.")]
 Header = Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only those with this header.")]
 Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only those from this time on: ISO 8601, or 2h, 3d ago.")
@@ -95,8 +95,8 @@ def ls(
 @dlq.command()
 def peek(
     topic: Topic,
-    offset: Annotated[int, typer.Argument(help="Which one.")],
-    partition: Annotated[int, typer.Option(help="In which partition.")] = 0,
+    offset: Annotated[int, typer.Argument(min=0, help="Which one.")],
+    partition: Annotated[int, typer.Option(min=0, help="In which partition.")] = 0,
     servers: Servers = None,
 ) -> None:
     """Show one dead letter whole, headers and payload, as JSON."""

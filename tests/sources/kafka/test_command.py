@@ -74,6 +74,13 @@ def test_options_that_would_be_ignored_or_are_lacking_are_refused(tmp_path, monk
     assert (done.exit_code, complaint in " ".join(done.output.split())) == (2, True), done.output
 
 
+@pytest.mark.parametrize("words", [["ls", "--partition"], ["ls", "--from-offset"], ["peek", "0", "--partition"]])
+def test_places_that_no_topic_has_are_refused_instead_of_found_empty(words):
+    verb, *rest = words
+    done = CliRunner().invoke(app, ["kafka", "dlq", verb, "orders.dlq", *rest, "-4"])
+    assert (done.exit_code, words[-1] in done.output) == (2, True), done.output
+
+
 def test_settings_that_make_no_sense_are_said_in_sentences(tmp_path):
     (tmp_path / "shop.py").write_text("async def ship(record): ...")
     command = [sys.executable, "-m", "redrive.cli", "kafka", "consume", "shop:ship", "--topic", "a", "--group", "g"]
