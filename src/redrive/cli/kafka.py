@@ -50,9 +50,17 @@ def consume(
         str | None, typer.Option(help="For a worker: key_hash (if absent), partition or unordered.")
     ] = None,
     servers: Servers = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Run so many processes, each a member of the group; restart dead ones.")
+    ] = 1,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, envvar="REDRIVE_METRICS_PORT", help="Serve Prometheus metrics here."),
+        typer.Option(
+            min=1,
+            max=65_535,
+            envvar="REDRIVE_METRICS_PORT",
+            help="Serve Prometheus metrics here; the second process on the next port, and so on.",
+        ),
     ] = None,
     metrics_host: Annotated[
         str, typer.Option(envvar="REDRIVE_METRICS_HOST", help="The address that metrics are served on.")
@@ -61,10 +69,17 @@ def consume(
     """Consume until told to stop: SIGTERM or SIGINT drains, commits and leaves the group."""
     import asyncio
 
+    from redrive.cli.supervisor import hold_lifeline, slot
     from redrive.cli.worker import find
 
     consumer = _consumer(target, find(target), topic or [], group, ordering, servers)
-    with _metrics(consumer, metrics_host, metrics_port):
+    if processes > 1:
+        given = {"--group": group, "--ordering": ordering, "--servers": servers, "--metrics-port": metrics_port}
+        words = [f"{word}={value}" for word, value in given.items() if value]
+        words += [f"--metrics-host={metrics_host}", *(f"--topic={each}" for each in topic or [])]
+        raise typer.Exit(_members(consumer, target, words, processes))
+    hold_lifeline()
+    with _metrics(consumer, metrics_host, metrics_port and metrics_port + slot()):
         asyncio.run(_run(consumer))
     say("stopped")
 
@@ -269,6 +284,18 @@ def _consumer(
         raise typer.BadParameter(f"{name} is a worker and needs --topic and --group")
     order: Any = ordering or "key_hash"
     return ParallelConsumer(topics, found, group=group, ordering=order, execution=execution, kafka=kafka)
+
+
+def _members(consumer: ParallelConsumer, target: str, words: list[str], count: int) -> int:
+    """Keep *count* processes that consume what *consumer* would; return the exit code."""
+    import sys
+
+    from redrive.cli.supervisor import supervise
+
+    own = {"group_instance_id": consumer.kafka.group_instance_id, "transactional_id": consumer.kafka.transactional_id}
+    if named := [name for name, value in own.items() if value]:
+        raise typer.BadParameter(f"--processes: kafka.{named[0]} names one member of the group; leave one of them out")
+    return supervise([sys.executable, "-m", "redrive.cli", "kafka", "consume", target, *words], count, until_idle=False)
 
 
 async def _run(consumer: ParallelConsumer) -> None:

@@ -53,8 +53,33 @@ async def test_a_worker_is_run_with_the_environments_configuration(stage, tmp_pa
     await run(stage, tmp_path, *words, KAFKA_BOOTSTRAP_SERVERS=stage.bootstrap, EXECUTION_MAX_RETRIES="2")
 
 
+async def test_several_processes_are_members_of_one_group_and_dead_ones_are_replaced(stage, tmp_path):
+    stage.create(partitions=2)
+    shop = SHOP.replace("record.value", 'b"%d" % os.getpid()').replace(
+        "commit_interval_ms", "session_timeout_ms=3_000, commit_interval_ms"
+    )
+    (tmp_path / "shop.py").write_text(shop)
+    env = {"PYTHONPATH": str(ROOT / "src"), "TOPIC": stage.topic, "GROUP": stage.group, "SERVERS": stage.bootstrap}
+    command = [sys.executable, "-m", "redrive.cli", "kafka", "consume", "shop:consumer", "--processes", "2"]
+    book = tmp_path / "shipped"
+
+    def handled_by():
+        stage.produce([{"value": b"x", "partition": n % 2} for n in range(2)])
+        return {int(line) for line in book.read_bytes().split()} if book.exists() else set()
+
+    with subprocess.Popen(command, cwd=tmp_path, env=os.environ | env, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
+        try:
+            await until(lambda: len(handled_by()) == 2)
+            os.kill(min(handled_by()), signal.SIGKILL)
+            await until(lambda: len(handled_by()) == 3)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT) == 0
+
+
 SERVED = "from redrive.sources.kafka import ParallelConsumer\nasync def ship(record): ...\n"
-SERVED += "consumer = ParallelConsumer(['orders'], ship, group='shipping')\n"
+SERVED += "from redrive.sources.kafka import KafkaConfig\n"
+SERVED += "consumer = ParallelConsumer(['orders'], ship, group='shipping', kafka=KafkaConfig(group_instance_id='a'))\n"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +87,7 @@ SERVED += "consumer = ParallelConsumer(['orders'], ship, group='shipping')\n"
     [
         (["served:consumer", "--servers", "elsewhere:9092", "--group", "g"], "says itself what --group, --servers"),
         (["served:consumer", "--ordering", "partition"], "says itself what --ordering"),
+        (["served:consumer", "--processes", "2"], "kafka.group_instance_id names one member"),
         (["served:ship", "--group", "g"], "needs --topic and --group"),
         (["served:ship", "--topic", "orders"], "needs --topic and --group"),
     ],
