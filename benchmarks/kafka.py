@@ -16,6 +16,7 @@ from tests.servers.kafka import Broker, Missing
 from benchmarks import kafka_faults, kafka_peers, kafka_redrive
 from benchmarks.fresh import ABSENT, measure, new_folder
 from benchmarks.kafka_lanes import bare_lanes, fed_lanes
+from benchmarks.kafka_members import members
 from benchmarks.kafka_topics import KEYS, PARTITIONS, delete, filled
 from benchmarks.kafka_work import SLEEPS, bare_processes
 from benchmarks.report import Ratio, Report, Row, Table
@@ -161,14 +162,31 @@ class Bench:
                 lanes = LANES[ordering]
                 alone = {"lanes": lanes, "n": n, "sleep": sleep}
                 fed = {"lanes": lanes, "ordering": ordering, "sleep": sleep}
-                bare, by_hand, ours = self._in_turns(
+                bare, by_hand, ours, *two = self._in_turns(
                     Entry("bare asyncio", f"{lanes} lanes, no Kafka", bare_lanes, 0, alone),
                     Entry("by hand", f"{lanes} lanes, consume(500), one commit at the end", fed_lanes, n, fed),
                     _ours(f"{ordering}, async worker", n, ordering=ordering, sleep=sleep),
+                    *self._members(ordering, sleep),
                 )
-                rows += [ours, bare, by_hand, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
+                rows += [ours, *two, bare, by_hand, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
                 self._ratio(f"{name} of I/O, {ordering}, beside bare asyncio lanes", ours, bare, 0.9)
+                self._beside(f"{name} of I/O, {ordering}", bare, [by_hand, *two])
             self._table(f"A handler that awaits for {name}", RATE, rows)
+
+    def _beside(self, what: str, bare: Row | None, others: list[Row | None]) -> None:
+        """Note how others fare beside *bare*, of whom nothing is asked."""
+        for row in others if self.sizes.extras and bare else ():
+            if row and bare:
+                share = row.median / bare.median
+                self.report.notes.append(f"{what}: {row.name}, {row.setting}: {share:.2f} of bare asyncio lanes.")
+
+    def _members(self, ordering: str, sleep: float) -> list[Entry]:
+        """Return what one starts where one interpreter is not enough."""
+        if not self.sizes.extras or ordering == "partition":
+            return []
+        arguments = {"n": 4 * self.sizes.slept, "processes": 2, "ordering": ordering, "sleep": sleep}
+        arguments["bootstrap"] = self.bootstrap
+        return [Entry("redrive", f"{ordering}, async worker, 2 members", members, 0, arguments)]
 
     def _few_lanes(self, sleep: float) -> int:
         """Return as many records as eight lanes work on for some seconds: the start is on the clock."""

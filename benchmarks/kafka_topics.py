@@ -74,6 +74,20 @@ def filled(bootstrap: str, name: str, n: int, partitions: int = PARTITIONS) -> s
     return name
 
 
+def offered(bootstrap: str, topic: str, n: int) -> Producer:
+    """Put records 0 to *n* into *topic* in a transaction; whoever commits it lets everybody see them."""
+    producer = Producer({
+        "bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 200_000,
+        "transactional.id": topic, "transaction.timeout.ms": 120_000,
+    })  # fmt: skip
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for i in range(n):
+        _put(producer, topic, key(i), body(i))
+    producer.flush()
+    return producer
+
+
 def _put(producer: Producer, topic: str, key_: bytes, value: bytes) -> None:
     while True:
         try:
