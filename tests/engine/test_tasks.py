@@ -114,9 +114,20 @@ async def test_a_letter_that_is_started_at_the_end_of_another_runs_in_its_task(e
     assert len(set(tasks)) == 1
 
 
-async def fails(payload):
-    if len(TASKS) == 1:
-        raise ValueError("no")
+async def test_a_task_goes_on_after_a_failure_and_the_next_letter_sees_nothing_of_it(engine):
+    tasks, seen, errors = [], [], []
+
+    async def fails(payload):
+        tasks.append(asyncio.current_task())
+        seen.append(sys.exc_info()[1])
+        await asyncio.sleep(0)
+        errors.append(ValueError("no"))
+        raise errors[-1]
+
+    outcomes = await one_after_the_other(engine, build_handler("order", fails), 3)
+    assert [outcome.failure.message for outcome in outcomes] == ["no"] * 3
+    assert seen + [error.__context__ for error in errors] == [None] * 6
+    assert len(set(tasks)) == 1
 
 
 async def leaves_a_variable(payload):
@@ -159,7 +170,7 @@ TASKS = []
 @pytest.mark.parametrize(
     "trace",
     [
-        fails, leaves_a_variable, leaves_a_variable_that_cannot_be_compared, leaves_a_callback, leaves_a_cancellation,
+        leaves_a_variable, leaves_a_variable_that_cannot_be_compared, leaves_a_callback, leaves_a_cancellation,
         swallows_a_cancellation, leaves_a_cancellation_that_was_taken_back,
     ],
 )  # fmt: skip

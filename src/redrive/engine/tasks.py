@@ -67,8 +67,8 @@ class TaskEngine:
     Runs letters in tasks; one that never suspends costs no callback and no timer.
 
     A task tells of a letter's end itself. A letter that is started from within that call runs next
-    in the same task, provided that the one before it succeeded and left no trace there; every other
-    letter gets a task of its own. All of them start from one context, that of whoever made the engine.
+    in the same task, provided that the one before it left no trace there; every other letter gets a
+    task of its own. All of them start from one context, that of whoever made the engine.
     """
 
     exhausted = False
@@ -139,7 +139,7 @@ class TaskEngine:
 
     def _goes_on(self, run: _TaskRun, outcome: Outcome, task: asyncio.Task[Any] | None) -> bool:
         """Tell that the letter of *run* has ended; return whether it was given another one by that."""
-        if outcome is not SUCCEEDED or run.verdict is not None or not self._is_as_new(task):
+        if run.verdict is not None or not self._is_as_new(task):
             self._finished(run, outcome)
             return False
         done, run.done = run.done, _told

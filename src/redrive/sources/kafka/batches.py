@@ -56,12 +56,12 @@ class BatchFailed(Exception):  # users raise it to say what failed
 
 
 class _Batch:
-    """A call under way, and which of its records the worker says have failed."""
+    """A call under way, the turn it began in, and which of its records the worker says have failed."""
 
-    __slots__ = ("failed", "records")
+    __slots__ = ("failed", "records", "turn")
 
-    def __init__(self, records: list[Record]) -> None:
-        self.records = records
+    def __init__(self, records: list[Record], turn: int) -> None:
+        self.records, self.turn = records, turn
         self.failed: dict[Record, BaseException] | None = None
 
     def says(self, error: BatchFailed) -> None:
@@ -85,15 +85,8 @@ class BatchExecutionEngine(ExecutionEngine):
         self._alone = {record for record in self._alone if record.assignment is not assignment}
         return super().release(assignment)
 
-    def _pump(self) -> None:
-        if self._pumping:
-            return
-        self._pumping = True
-        try:
-            while self._ready and self.running < self.slots:
-                self._begin_batch(self._next())
-        finally:
-            self._pumping = False
+    def _begin_next(self) -> None:
+        self._begin_batch(self._next())
 
     def _next(self) -> list[Record]:
         batch = [self._ready.popleft()]
@@ -108,17 +101,21 @@ class BatchExecutionEngine(ExecutionEngine):
             for record in records:
                 self._release(record)
             return
+        if not self._turn_ends:
+            self._hear_of_its_end()
         self.running += 1
         now = self._clock.monotonic()
         for record in records:
             record.attempts += 1
             record.began = record.began or now
-        batch = _Batch(records)
+        batch = _Batch(records, self._turn)
         letter = batch_letter_of(records) if self._crosses else cast("Letter", batch)
         self.runner.start(self._handler, letter, batch, self._batch_ended)
 
     def _batch_ended(self, batch: _Batch, outcome: Outcome) -> None:
         self.running -= 1
+        if batch.turn == self._turn:
+            self._left -= len(batch.records)
         self._alone.difference_update(batch.records)
         try:
             self._judge(batch, outcome)

@@ -48,6 +48,7 @@ EXHAUSTED = (
     "let the worker bound what it waits for, and start the consumer anew"
 )
 _SUCCESS, _RELEASED = CompletionStatus.SUCCESS, CompletionStatus.RELEASED
+_BURST = 250  # tries that may end without having waited before the event loop has its turn: some milliseconds
 
 
 class ExecutionEngine:
@@ -76,6 +77,9 @@ class ExecutionEngine:
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
         self._pumping = False
+        self._turn = 0  # of the event loop; those in which nothing begins are not counted
+        self._turn_ends = False  # … and we hear when
+        self._left = _BURST  # tries that may still begin and end in this turn
         self._closed = False
         self._is_told = False  # … that nothing runs any more
 
@@ -127,22 +131,32 @@ class ExecutionEngine:
     # ------------------------------------------------------------------ one try
 
     def _pump(self) -> None:
-        """Fill the slots; a try that ends at once, and what follows from it, is handled in this same loop."""
+        """Fill the slots; tries that end at once, and what follows, are handled in this same loop, up to a burst."""
         if self._pumping:
             return
         self._pumping = True
         try:
-            while self._ready and self.running < self.slots:
-                self._begin(self._ready.popleft())
+            while self._ready and self._has_room():
+                self._begin_next()
         finally:
             self._pumping = False
+
+    def _has_room(self) -> bool:
+        """Whether a try may begin: a slot is free, and nobody else has waited for the event loop too long."""
+        return self.running < self.slots and self._left > 0
+
+    def _begin_next(self) -> None:
+        self._begin(self._ready.popleft())
 
     def _begin(self, record: Record) -> None:
         if self._closed:
             self._release(record)
             return
+        if not self._turn_ends:
+            self._hear_of_its_end()
         self.running += 1
         record.attempts += 1
+        record.turn = self._turn
         if self._policy.total is not None and not record.began:
             record.began = self._clock.monotonic()
         letter = self._carry(record) if self._carry is not None else cast("Letter", record)
@@ -150,6 +164,7 @@ class ExecutionEngine:
 
     def _ended(self, record: Record, outcome: Outcome) -> None:
         self.running -= 1
+        self._left -= record.turn == self._turn
         try:
             if outcome is SUCCEEDED:
                 follower = self.completed(CompletionEvent(record, _SUCCESS, record.attempts))
@@ -164,7 +179,7 @@ class ExecutionEngine:
 
     def _go_on(self) -> None:
         """Begin what can begin now; what begins in the place of what has just ended makes no pile of calls."""
-        if self.runner.vacant and self.running < self.slots:
+        if self.runner.vacant and self._has_room():
             self._begin(self._ready.popleft())
         if not self._pumping:
             self._pump()
@@ -199,6 +214,22 @@ class ExecutionEngine:
         follower = self.completed(event)
         if follower is not None:
             self._ready.append(follower)
+
+    # ------------------------------------------------------------------ turns of the event loop
+
+    def _hear_of_its_end(self) -> None:
+        self._turn_ends = True
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        """Go on, now that everybody else on the event loop had a turn."""
+        self._turn_ends = False
+        self._turn += 1
+        self._left = _BURST
+        try:
+            self._pump()
+        except Exception as error:  # noqa: BLE001 - nobody above would say it: the event loop called this
+            self.broke(error)
 
     # ------------------------------------------------------------------ between two tries
 

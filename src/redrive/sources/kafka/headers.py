@@ -50,24 +50,30 @@ _REMEMBERED = {  # what a line of history says, and the header it says it from
 
 def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, first_failed_at: int) -> list[Header]:
     """Return the headers of *event*'s record as a dead letter of *group*; instants are ms since the epoch."""
-    record, failure, owner = event.record, event.failure, event.record.assignment
+    record, failure = event.record, event.failure
+    owner = record.assignment
     own, before = split(record.headers) if record.headers else ([], {})
+    topic, partition, epoch = _from(owner.topic, owner.partition, owner.epoch)
+    kind = "" if failure is None else failure.error_type
+    attempt, disposition, error, reader, clock = _fate(
+        event.attempt, event.disposition, kind, group, record.timestamp_type
+    )
     return [
         *own,
         ("x-error-reason", _reason(event)),
-        ("x-retry-attempt", b"%d" % event.attempt),
-        _common("source-topic", owner.topic),
-        _common("partition", owner.partition),
+        attempt,
+        topic,
+        partition,
         ("offset", b"%d" % record.offset),
-        _common("epoch", owner.epoch),
+        epoch,
         (_ID, identity(record, group).encode()),
-        _common(_DISPOSITION, event.disposition),
-        _common(_EXCEPTION, "" if failure is None else failure.error_type),
-        _common(_GROUP, group),
+        disposition,
+        error,
+        reader,
         (_FIRST_FAILED_AT, b"%d" % first_failed_at),
         (_FAILED_AT, b"%d" % failed_at),
         (_TIMESTAMP, b"%d" % record.timestamp),
-        _common(_TIMESTAMP_TYPE, TIMESTAMP_TYPES.get(record.timestamp_type, "none")),
+        clock,
         *(_from_before(before) if before else ()),
         _OURS,
     ]
@@ -88,7 +94,8 @@ def sent_back(ours: Mapping[str, bytes]) -> int:
 
 def identity(record: Record, group: str) -> str:
     """Return what makes two copies of one dead letter the same: source, place and group."""
-    return f"{record.topic}/{record.partition}/{record.offset}@{group}"
+    owner = record.assignment
+    return f"{owner.topic}/{owner.partition}/{record.offset}@{group}"
 
 
 def split(headers: Iterable[Header]) -> tuple[list[Header], dict[str, bytes]]:
@@ -119,9 +126,29 @@ def cut(text: str, limit: int) -> str:
     return data[: limit - 3].decode("utf-8", "ignore") + "…"
 
 
-@lru_cache(maxsize=1024)  # a thousand dead letters that wait for the broker's word share what they have in common
-def _common(name: str, content: str | int) -> Header:
-    return name, str(content).encode()
+# A thousand dead letters that wait for the broker's word share what they have in common.
+
+
+@lru_cache(maxsize=1024)
+def _from(topic: str, partition: int, epoch: int) -> tuple[Header, ...]:
+    return _written({"source-topic": topic, "partition": partition, "epoch": epoch})
+
+
+@lru_cache(maxsize=1024)
+def _fate(attempt: int, disposition: str, exception: str, group: str, timestamp_type: int) -> tuple[Header, ...]:
+    return _written(
+        {
+            "x-retry-attempt": attempt,
+            _DISPOSITION: disposition,
+            _EXCEPTION: exception,
+            _GROUP: group,
+            _TIMESTAMP_TYPE: TIMESTAMP_TYPES.get(timestamp_type, "none"),
+        }
+    )
+
+
+def _written(said: Mapping[str, str | int]) -> tuple[Header, ...]:
+    return tuple((name, str(content).encode()) for name, content in said.items())
 
 
 def _reason(event: CompletionEvent) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -97,11 +97,11 @@ class DeadLetterPublisher:
     def publish(self, event: CompletionEvent) -> None:
         """Begin to publish the dead letter of *event*."""
         record = event.record
-        now = unix_ms()
-        age = self._clock.monotonic() - record.first_failed if record.first_failed else 0.0
-        topic = self._config.dlq_topic(record.topic)
+        now, since = unix_ms(), self._clock.monotonic()
+        age = since - record.first_failed if record.first_failed else 0.0
+        topic = self._config.dlq_topic(record.assignment.topic)
         letter = _DeadLetter(event, topic, failed_at=now, first_failed_at=now - int(age * 1000))
-        self._unconfirmed[letter] = self._clock.monotonic()
+        self._unconfirmed[letter] = since
         self._send(letter)
 
     def poll(self) -> None:
@@ -154,7 +154,7 @@ class DeadLetterPublisher:
                 key=record.key,
                 partition=self._place(letter),
                 on_delivery=partial(self._heard, letter),
-                headers=cast("Any", self._headers(letter)),
+                headers=self._headers(letter),  # type: ignore[arg-type]  # values may be None
             )
         except BufferError:
             self._waiting.push(self._clock.monotonic() + _FULL_QUEUE_REST, letter)
@@ -170,7 +170,7 @@ class DeadLetterPublisher:
         )
 
     def _place(self, letter: _DeadLetter) -> int:
-        partition = letter.record.partition
+        partition = letter.record.assignment.partition
         return partition if partition < self._topics.partitions(letter.topic) else _ANY_PARTITION
 
     def _heard(self, letter: _DeadLetter, error: KafkaError | None, _message: Any) -> None:

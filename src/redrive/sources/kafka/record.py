@@ -60,6 +60,7 @@ class Record(msgspec.Struct, gc=False, eq=False):
     first_failed: float = 0.0  # … and when one first failed
     done: bool = False  # handled or safely dead-lettered; kept by the tracker
     ended: bool = False  # whether its completion was told; what comes later changes nothing
+    turn: int = 0  # of the event loop, in which its latest try began; kept by the engine
     outputs: tuple[Any, ...] = ()  # what its worker sends on, in the exactly-once mode
 
     @property
