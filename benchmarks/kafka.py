@@ -103,6 +103,7 @@ class Bench:
         if self.sizes.extras:
             self._latency()
             self._restart()
+            self._more_than_one_core()
             self._memory()
             self._faults()
 
@@ -162,31 +163,21 @@ class Bench:
                 lanes = LANES[ordering]
                 alone = {"lanes": lanes, "n": n, "sleep": sleep}
                 fed = {"lanes": lanes, "ordering": ordering, "sleep": sleep}
-                bare, by_hand, ours, *two = self._in_turns(
+                bare, by_hand, ours = self._in_turns(
                     Entry("bare asyncio", f"{lanes} lanes, no Kafka", bare_lanes, 0, alone),
                     Entry("by hand", f"{lanes} lanes, consume(500), one commit at the end", fed_lanes, n, fed),
                     _ours(f"{ordering}, async worker", n, ordering=ordering, sleep=sleep),
-                    *self._members(ordering, sleep),
                 )
-                rows += [ours, *two, bare, by_hand, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
+                rows += [ours, bare, by_hand, *self._pyrallel_sleeping(ordering, min(n, self.sizes.some), sleep)]
                 self._ratio(f"{name} of I/O, {ordering}, beside bare asyncio lanes", ours, bare, 0.9)
-                self._beside(f"{name} of I/O, {ordering}", bare, [by_hand, *two])
+                self._beside(f"{name} of I/O, {ordering}", bare, by_hand)
             self._table(f"A handler that awaits for {name}", RATE, rows)
 
-    def _beside(self, what: str, bare: Row | None, others: list[Row | None]) -> None:
-        """Note how others fare beside *bare*, of whom nothing is asked."""
-        for row in others if self.sizes.extras and bare else ():
-            if row and bare:
-                share = row.median / bare.median
-                self.report.notes.append(f"{what}: {row.name}, {row.setting}: {share:.2f} of bare asyncio lanes.")
-
-    def _members(self, ordering: str, sleep: float) -> list[Entry]:
-        """Return what one starts where one interpreter is not enough."""
-        if not self.sizes.extras or ordering == "partition":
-            return []
-        arguments = {"n": 4 * self.sizes.slept, "processes": 2, "ordering": ordering, "sleep": sleep}
-        arguments["bootstrap"] = self.bootstrap
-        return [Entry("redrive", f"{ordering}, async worker, 2 members", members, 0, arguments)]
+    def _beside(self, what: str, bare: Row | None, other: Row | None) -> None:
+        """Note how *other* fares beside *bare*, of whom nothing is asked."""
+        if self.sizes.extras and bare and other:
+            share = other.median / bare.median
+            self.report.notes.append(f"{what}: {other.name}, {other.setting}: {share:.2f} of bare asyncio lanes.")
 
     def _few_lanes(self, sleep: float) -> int:
         """Return as many records as eight lanes work on for some seconds: the start is on the clock."""
@@ -228,12 +219,28 @@ class Bench:
             self.report.notes.append(f"All cores give bare processes {scale:.2f} × what one gives: nobody gets more.")
         self._ratio("CPU work in processes, beside the plain loop", ours, plain, 1.5, 1.7)
 
+    def _more_than_one_core(self) -> None:
+        """Measure what one starts where one interpreter is not enough; late, for it leaves the broker much to do."""
+        rows: list[Row | None] = []
+        for name, sleep in (("0.5 ms", SLEEPS["0.5 ms"]), ("5 ms", SLEEPS["5 ms"])):
+            for ordering in ("key_hash", "unordered"):
+                n, lanes = self.sizes.slept, LANES[ordering]
+                alone = {"lanes": lanes, "n": n, "sleep": sleep}
+                both = {"n": 4 * n, "processes": 2, "ordering": ordering, "sleep": sleep, "bootstrap": self.bootstrap}
+                bare, two = self._in_turns(
+                    Entry("bare asyncio", f"{name}, {lanes} lanes, no Kafka", bare_lanes, 0, alone),
+                    Entry("redrive", f"{name}, {ordering}, 2 members", members, 0, both),
+                )
+                rows += [two, bare]
+                self._beside(f"{name} of I/O, {ordering}", bare, two)
+        self._table("Two members of a group, where handlers await", RATE, rows)
+
     # ------------------------------------------------------------------ failures
 
     def _failing(self) -> None:
         n = self.sizes.failing
         found: dict[int, list[dict[str, Any]]] = {percent: [] for percent in self.sizes.percents}
-        for _ in range(self.sizes.runs):
+        for _ in range(self.sizes.turns):
             for percent, answers in found.items():
                 answers.extend(self._answers(kafka_redrive.with_failures, n, 1, percent=percent, ordering="key_hash"))
         rows = [self._figure("redrive", f"{percent} % fail every try", answers) for percent, answers in found.items()]
@@ -249,7 +256,7 @@ class Bench:
         self._table("… of which dead letters, each confirmed", "dead letters/s", dead)
         tenth = self.sizes.percents.index(10)
         self._ratio("10 % failing every try, beside none failing", rows[tenth], rows[0], 0.5)
-        self._replaying(found[self.sizes.percents[-1]])
+        self._replaying(found[self.sizes.percents[-1]][: self.sizes.runs])
 
     def _failing_peer(self) -> list[dict[str, Any]]:
         found = []

@@ -129,7 +129,7 @@ class DeadLetterPublisher:
 
     def _connect(self) -> Producer:
         return Producer({
-            "linger.ms": 5,
+            "linger.ms": 25,  # nobody waits for a dead letter but its offset, and each batch wakes two threads
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
             **self._config.client_settings("producer"),
             **self._config.producer_settings,
