@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.sources.kafka.samples import partition, record
 
-from redrive.sources.kafka import AsyncExecutionEngine, ExecutionConfig, WorkManager
+from redrive.sources.kafka import AsyncExecutionEngine, CompletionStatus, ExecutionConfig, WorkManager
 
 QUICK = ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0)
 
@@ -80,3 +80,55 @@ async def test_a_long_line_of_one_key_does_not_grow_the_stack():
     owner = partition()
     events = await Desk(worker, "key_hash").run([record(n, of=owner) for n in range(20_000)])
     assert [event.offset for event in events] == list(range(20_000))
+
+
+async def fails(_record):
+    raise RuntimeError("later")
+
+
+async def waits(_record):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("worker", [fails, waits])
+async def test_what_has_not_run_comes_back_released_when_we_close_also_those_behind_it(worker):
+    desk, owner = Desk(worker, "key_hash", ExecutionConfig(retry_backoff_ms=600_000)), partition()
+    desk.work.take([record(n, of=owner) for n in range(4)])
+    await desk.work.close(0)
+    assert [(event.offset, event.status) for event in desk.events] == [(n, CompletionStatus.RELEASED) for n in range(4)]
+
+
+async def test_what_follows_one_that_ends_while_we_close_comes_back_released():
+    go, owner = asyncio.Event(), partition()
+
+    async def worker(_record):
+        await go.wait()
+
+    desk = Desk(worker, "key_hash")
+    desk.work.take([record(n, of=owner) for n in range(4)])
+    closing = asyncio.ensure_future(desk.work.close(60))
+    await asyncio.sleep(0)
+    go.set()
+    await closing
+    released = [(n, CompletionStatus.RELEASED) for n in range(1, 4)]
+    assert [(event.offset, event.status) for event in desk.events] == [(0, CompletionStatus.SUCCESS), *released]
+
+
+async def test_what_begins_when_one_ends_begins_in_order():
+    began, go = [], asyncio.Event()
+
+    async def worker(item):
+        began.append(item.offset)
+        if item.offset == 0:
+            await go.wait()
+            engine.slots = 4  # there is room for all the others at once
+
+    engine = AsyncExecutionEngine(worker, ExecutionConfig(max_in_flight=1))
+    ended = [asyncio.Event() for _ in range(4)]
+    engine.completed = lambda event: ended[event.offset].set()
+    engine.submit([record(n) for n in range(4)])
+    go.set()
+    for each in ended:
+        await asyncio.wait_for(each.wait(), 60)
+    await engine.close(0)
+    assert began == [0, 1, 2, 3]

@@ -119,8 +119,8 @@ class BatchExecutionEngine(ExecutionEngine):
         self._alone.difference_update(batch.records)
         try:
             self._judge(batch, outcome)
-            if not self._pumping:
-                self._pump()
+            if self._ready:
+                self._go_on()
         except Exception as error:  # noqa: BLE001 - nobody above would say it: a task or a thread called this
             self.broke(error)
 

@@ -122,10 +122,9 @@ class ExecutionEngine:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        idle = [*self._ready, *self._waiting.remove(lambda _record: True)]
-        self._ready.clear()
-        for record in idle:
-            self._release(record)
+        self._ready.extend(self._waiting.remove(lambda _record: True))
+        while self._ready:  # those that follow in their lanes included
+            self._release(self._ready.popleft())
         await self.runner.close(grace)
 
     # ------------------------------------------------------------------ one try
@@ -179,9 +178,9 @@ class ExecutionEngine:
 
     def _go_on(self) -> None:
         """Begin what can begin now; what begins in the place of what has just ended makes no pile of calls."""
-        if self.runner.vacant and self._has_room():
-            self._begin(self._ready.popleft())
-        if not self._pumping:
+        if self.runner.vacant and self._has_room() and not self._closed:
+            self._begin_next()  # runs when this returns; others would overtake it, and begin in the next turn
+        elif not self._pumping:
             self._pump()
 
     def _decide(self, record: Record, outcome: Outcome) -> None:
