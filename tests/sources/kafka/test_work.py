@@ -99,19 +99,24 @@ async def test_what_has_not_run_comes_back_released_when_we_close_also_those_beh
 
 
 async def test_what_follows_one_that_ends_while_we_close_comes_back_released():
-    go, owner = asyncio.Event(), partition()
+    go, events, followers = asyncio.Event(), [], iter([record(n) for n in range(1, 4)])
 
     async def worker(_record):
         await go.wait()
 
-    desk = Desk(worker, "key_hash")
-    desk.work.take([record(n, of=owner) for n in range(4)])
-    closing = asyncio.ensure_future(desk.work.close(60))
+    def completed(event):
+        events.append((event.offset, event.status))
+        return next(followers, None)
+
+    engine = AsyncExecutionEngine(worker, QUICK)
+    engine.completed = completed
+    engine.submit([record(0)])
+    await asyncio.sleep(0)  # it waits, in its task
+    closing = asyncio.ensure_future(engine.close(60))
     await asyncio.sleep(0)
     go.set()
     await closing
-    released = [(n, CompletionStatus.RELEASED) for n in range(1, 4)]
-    assert [(event.offset, event.status) for event in desk.events] == [(0, CompletionStatus.SUCCESS), *released]
+    assert events == [(0, CompletionStatus.SUCCESS), *((n, CompletionStatus.RELEASED) for n in range(1, 4))]
 
 
 async def test_what_begins_when_one_ends_begins_in_order():
