@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.fresh import ROOT, environment
-from benchmarks.kafka_topics import PARTITIONS, Committed, create, delete, offered
+from benchmarks.kafka_topics import PARTITIONS, Committed, create, delete, ends, offered
 from benchmarks.kafka_work import Watch
 from benchmarks.letters import Marks
 
@@ -39,9 +39,11 @@ def members(folder: Path, bootstrap: str, n: int, *, processes: int, ordering: s
     try:
         _until_shared(running, folder)
         offer = offered(bootstrap, topic, n)
+        wanted = ends(bootstrap, topic)
+        assert sum(wanted.values()) == n
         began = time.perf_counter()
         offer.commit_transaction()
-        _until_committed(Committed(bootstrap, group, topic), n, running)
+        _until_committed(Committed(bootstrap, group, topic), wanted, running)
         seconds = time.perf_counter() - began
     finally:
         for each in running:
@@ -65,8 +67,9 @@ def _until_shared(running: list[subprocess.Popen[bytes]], folder: Path) -> None:
     _wait(lambda: all(each.exists() and each.read_text() == share for each in shares), running)
 
 
-def _until_committed(look: Committed, n: int, running: list[subprocess.Popen[bytes]]) -> None:
-    _wait(lambda: look.total() >= n, running)
+def _until_committed(look: Committed, wanted: dict[int, int], running: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until every record is committed; the transaction's marks take offsets, too, so a sum would not tell."""
+    _wait(lambda: all(place.offset >= wanted[place.partition] for place in look.places()), running)
 
 
 def _wait(condition: Callable[[], bool], running: list[subprocess.Popen[bytes]]) -> None:

@@ -99,8 +99,8 @@ def _put(producer: Producer, topic: str, key_: bytes, value: bytes) -> None:
 
 
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """Return where each partition ends."""
-    with _reader(bootstrap, "ends") as consumer:
+    """Return where each partition ends, with what is not committed yet."""
+    with _reader(bootstrap, "ends", {"isolation.level": "read_uncommitted"}) as consumer:
         numbers = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in numbers}
 
@@ -119,8 +119,9 @@ def ids_in(bootstrap: str, topic: str) -> list[int]:
 
 
 @contextlib.contextmanager
-def _reader(bootstrap: str, group: str) -> Iterator[Consumer]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+def _reader(bootstrap: str, group: str, more: dict[str, str] | None = None) -> Iterator[Consumer]:
+    own = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer({**own, **(more or {})})
     try:
         yield consumer
     finally:

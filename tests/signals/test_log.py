@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 
@@ -77,3 +78,46 @@ def test_a_hostile_name_stays_on_its_line_and_does_nothing_to_the_terminal(capsy
     _, err = capsys.readouterr()
     assert hostile not in err
     assert len(err.splitlines()) == 1
+
+
+@contextlib.contextmanager
+def a_process_of_its_own(*handlers: logging.Handler):
+    """Let the logger of redrive be as in a process where nobody else, such as pytest, listens."""
+    logger = logging.getLogger("redrive")
+    before, logger.handlers, logger.propagate = logger.handlers, list(handlers), False
+    try:
+        yield logger
+    finally:
+        logger.handlers, logger.propagate = before, True
+        logger.setLevel(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("_unconfigured")
+def test_lines_of_the_standard_log_look_like_the_others_in_our_own_processes(capsys):
+    log = logging.getLogger("redrive.kafka")
+    with a_process_of_its_own():
+        configure("info", "json")
+        log.info("%r failed at attempt %d: %s", "orders[0]@17", 1, "two\nlines \x1b[2J")
+        log.debug("nobody wants to know")
+    [line] = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (line["event"], line["level"]) == ("'orders[0]@17' failed at attempt 1: two\\nlines \\x1b[2J", "info")
+    assert "timestamp" in line
+
+
+@pytest.mark.usefixtures("_unconfigured")
+@pytest.mark.parametrize("hostile", ["\x1b[2J", "two\nlines", "\ud800", "\x00"])
+def test_a_hostile_line_of_the_standard_log_does_nothing_to_the_terminal(capsys, hostile):
+    with a_process_of_its_own():
+        configure("info", "console")
+        logging.getLogger("redrive.kafka").warning("it says %s", hostile)
+    err = capsys.readouterr().err
+    assert hostile not in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("_unconfigured")
+def test_an_application_that_set_up_the_standard_log_keeps_it():
+    own = logging.NullHandler()
+    with a_process_of_its_own(own) as logger:
+        configure("info", "json")
+        assert logger.handlers == [own]

@@ -31,10 +31,12 @@ def collect(
     import asyncio
 
     from redrive.app import Redrive
+    from redrive.cli.worker import set_up_log
     from redrive.settings import load_kafka
 
-    config = load_kafka(bootstrap_servers=servers)[1]
-    app = Redrive(settings_of(ctx).url)
+    config, settings = load_kafka(bootstrap_servers=servers)[1], settings_of(ctx)
+    set_up_log(settings)
+    app = Redrive(settings.url)
     sending = asyncio.run(_run(app, config, topics, group, queue, once=once, send=send, allow=allow))
     say(sending)
 

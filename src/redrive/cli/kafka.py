@@ -42,6 +42,7 @@ Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
 @app.command()
 def consume(
+    ctx: typer.Context,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A ParallelConsumer or a worker: shop:consumer.")],
     *,
     topic: Annotated[list[str] | None, typer.Option(help="For a worker: what to consume.")] = None,
@@ -69,10 +70,12 @@ def consume(
     """Consume until told to stop: SIGTERM or SIGINT drains, commits and leaves the group."""
     import asyncio
 
+    from redrive.cli.session import settings_of
     from redrive.cli.supervisor import hold_lifeline, slot
-    from redrive.cli.worker import find
+    from redrive.cli.worker import find, set_up_log
 
     consumer = _consumer(target, find(target), topic or [], group, ordering, servers)
+    set_up_log(settings_of(ctx))
     if processes > 1:
         given = {"--group": group, "--ordering": ordering, "--servers": servers, "--metrics-port": metrics_port}
         words = [f"{word}={value}" for word, value in given.items() if value]

@@ -37,7 +37,7 @@ def worker(
         raise typer.BadParameter("which application? give it as module:attribute, or set REDRIVE_APP")
     _hand_down(ctx)
     loaded = load(name)
-    _set_up_log(settings)
+    set_up_log(settings)
     count = processes or settings.processes
     if count > 1:
         code = _supervised(name, count, until_idle=until_idle, queues=queue or [])
@@ -81,7 +81,8 @@ def _checked(name: str, found: object) -> Redrive:
     return found
 
 
-def _set_up_log(settings: Settings) -> None:
+def set_up_log(settings: Settings) -> None:
+    """Let this process say on standard error what happens."""
     import structlog
 
     from redrive.signals.log import configure

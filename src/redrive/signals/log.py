@@ -79,15 +79,27 @@ def logs_routine() -> bool:
 
 
 def configure(level: str, form: str) -> None:
-    """Set up structlog for our own processes; applications that embed redrive keep their own set-up."""
+    """Set up the log of our own processes on standard error; applications that embed redrive keep their own set-up."""
     console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())  # a file gets no escapes
     renderer = structlog.processors.JSONRenderer() if form == "json" else console
+    marks: list[Any] = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
-        ],
+        processors=[*marks, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    if not _STANDARD.hasHandlers():
+        _show_standard(level, marks, renderer)
+
+
+def _show_standard(level: str, marks: list[Any], renderer: Any) -> None:
+    """Let lines that go to the standard library's logger, such as those of the Kafka consumer, look like the others."""
+    form = structlog.stdlib.ProcessorFormatter
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(form(foreign_pre_chain=marks, processors=[form.remove_processors_meta, _printable, renderer]))
+    _STANDARD.addHandler(handler)
+    _STANDARD.setLevel(level.upper())
+
+
+def _printable(_logger: Any, _method: str, fields: Any) -> Any:
+    return {name: _safe(value) for name, value in fields.items()}

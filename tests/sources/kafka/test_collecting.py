@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.sources.kafka.stage import LIMIT, until
 from typer.testing import CliRunner
 
@@ -162,6 +163,32 @@ async def test_nothing_is_committed_while_the_store_is_away(stage):
     assert stage.committed(topic=stage.dlq) == 1
 
 
+async def test_dead_letters_wait_while_the_broker_does_not_say_what_topic_it_is(stage, store, monkeypatch):
+    monkeypatch.setattr("redrive.sources.kafka.collector._REQUEST", 0.2)
+    stage.create(topic=stage.dlq)
+    stage.produce([{"value": b"v"}], topic=stage.dlq)
+    committed = []
+
+    class Repairing:
+        def monotonic(self):
+            return 0.0
+
+        async def sleep(self, _seconds):
+            committed.append(await asyncio.to_thread(lambda: stage.committed(topic=stage.dlq)))
+            collector._admin = answers
+
+    collector = Collector(stage.kafka(), [stage.dlq], store, group=stage.group, clock=Repairing())
+    answers, collector._admin = collector._admin, AdminClient({"bootstrap.servers": "127.0.0.1:1"})
+    running = asyncio.create_task(collector.run())
+    try:
+        await until(lambda: collector.collected == 1)
+    finally:
+        collector.stop()
+        await running
+    assert committed[0] is None
+    assert stage.committed(topic=stage.dlq) == 1
+
+
 class _FullAtFirst(MemoryStore):
     refused = 0
 
@@ -251,7 +278,7 @@ async def test_a_dead_letter_whose_header_names_are_no_text_is_collected(stage, 
         def headers(self):
             return b"\xff".decode()
 
-    draft = await Collector(stage.kafka(), [stage.dlq], store, group=stage.group)._draft(Odd())
+    draft = Collector(stage.kafka(), [stage.dlq], store, group=stage.group)._draft(Odd(), "an id")
     assert (draft.payload, draft.origin) == (b"v", f"kafka:{stage.topic}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -51,6 +52,31 @@ async def test_a_consumer_is_run_by_its_name_and_stops_at_a_signal(stage, tmp_pa
 async def test_a_worker_is_run_with_the_environments_configuration(stage, tmp_path):
     words = ["shop:ship", "--topic", stage.topic, "--group", stage.group]
     await run(stage, tmp_path, *words, KAFKA_BOOTSTRAP_SERVERS=stage.bootstrap, EXECUTION_MAX_RETRIES="2")
+
+
+async def test_the_log_on_standard_error_says_which_try_failed_and_why(stage, tmp_path):
+    stage.create()
+    stage.produce([{"value": b"soup"}])
+    (tmp_path / "shop.py").write_text("async def ship(record): raise ValueError('no such\\norder')")
+    words = ["shop:ship", "--topic", stage.topic, "--group", stage.group]
+    command = [sys.executable, "-m", "redrive.cli", "kafka", "consume", *words]
+    env = {
+        "PYTHONPATH": str(ROOT / "src"), "KAFKA_BOOTSTRAP_SERVERS": stage.bootstrap, "REDRIVE_LOG_FORMAT": "json",
+        "EXECUTION_MAX_RETRIES": "2", "EXECUTION_RETRY_BACKOFF_MS": "1",
+    }  # fmt: skip
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | env, stdout=subprocess.PIPE, stderr=log)  # noqa: ASYNC220
+    with process:
+        try:
+            await until(lambda: stage.committed() == 1)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
+    [info, warning] = [line for line in lines if "ValueError" in line["event"] or "no such" in line["event"]]
+    assert (info["level"], "failed at attempt 1 of 2" in info["event"]) == ("info", True)
+    assert (warning["level"], "failed for good after attempt 2" in warning["event"]) == ("warning", True)
+    assert all(line["timestamp"].endswith("Z") for line in (info, warning))
 
 
 async def test_several_processes_are_members_of_one_group_and_dead_ones_are_replaced(stage, tmp_path):

@@ -3,8 +3,8 @@ Dead-letter topics into the store.
 
 Owns the way of a dead letter from its topic, whoever wrote it, to a failed letter: read, put,
 and only then committed under the collector's own group. A record that is read again is the same
-letter, because its topic's id, partition and offset are its idempotency key. While the store is
-away nothing is committed and nothing is lost. Decides nothing about the letters.
+letter, because its topic's id, partition and offset are its idempotency key. While the store, or
+the broker, is away nothing is committed and nothing is lost. Decides nothing about the letters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from redrive.engine.clock import SystemClock, new_id
@@ -26,6 +26,7 @@ from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.letters import KIND, Found, draft_of
 from redrive.sources.kafka.messages import headers_of
 from redrive.sources.kafka.restoring import begin, committed, start_of
+from redrive.sources.kafka.topics import BrokerAway, topic_id
 from redrive.sources.kafka.trouble import said
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _log = logging.getLogger("redrive.kafka")
 _BATCH = 500
 _REQUEST = 15.0  # seconds
 _GLANCE = 0.2  # seconds that one poll may wait
-_AWAY = 1.0  # seconds between two tries of a store that is away
+_AWAY = 1.0  # seconds between two tries of a store, or a broker, that is away
 _NEW_TOPICS_MS = 10_000  # how often to look for topics that a pattern matches
 _RESET = "earliest"  # where a group begins that has collected nothing yet
 _FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
@@ -98,7 +99,11 @@ class Collector:
     # ------------------------------------------------------------------ one batch
 
     async def _keep(self, consumer: Consumer, batch: list[Any]) -> None:
-        drafts = [await self._draft(message) for message in batch]
+        drafts = []
+        for message in batch:
+            if (its_id := await self._id_of(consumer, message)) is None:
+                return
+            drafts.append(self._draft(message, its_id))
         while True:
             try:
                 receipts = await self._store.put(drafts)
@@ -113,14 +118,23 @@ class Collector:
         self.collected, self.known = self.collected + new, self.known + len(receipts) - new
         await self._blocking(self._commit, consumer, batch)
 
-    async def _draft(self, message: Any) -> Any:
+    async def _id_of(self, consumer: Consumer, message: Any) -> str | None:
+        """Return the id of its topic, however long the broker takes to say it; None if we are stopped meanwhile."""
         topic = message.topic()
         self._note((topic, message.partition()), message.offset())
-        if topic not in self._ids:
-            self._ids[topic] = await self._blocking(self._topic_id, topic)
+        while topic not in self._ids and not self._stopping:
+            try:
+                self._ids[topic] = await self._blocking(topic_id, self._admin, topic, _REQUEST)
+            except BrokerAway as error:
+                _log.warning("the dead letters of %s wait, the broker does not answer: %s", topic, error)
+                await self._stay(consumer)
+        return self._ids.get(topic)
+
+    def _draft(self, message: Any, its_id: str) -> Any:
+        topic = message.topic()
         found = Found(
             topic=topic,
-            topic_id=self._ids[topic],
+            topic_id=its_id,
             partition=message.partition(),
             offset=message.offset(),
             key=message.key(),
@@ -132,7 +146,7 @@ class Collector:
         return draft_of(found, account, new_id(), queue=self._queue, folder=folder)
 
     async def _stay(self, consumer: Consumer) -> None:
-        """Wait for the store without leaving the group: polling goes on, reading does not."""
+        """Wait for the store, or the broker, without leaving the group: polling goes on, reading does not."""
         consumer.pause(await self._blocking(consumer.assignment))
         message = await self._blocking(consumer.poll, 0)
         if message is not None:  # of a partition that came to us in this very moment; its place has moved on
@@ -225,14 +239,6 @@ class Collector:
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         self._ended -= {(place.topic, place.partition) for place in places}
-
-    def _topic_id(self, topic: str) -> str:
-        """Return the id that Kafka gave the topic: a topic that is deleted and made anew has another one."""
-        try:
-            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST)
-            return str(asked[topic].result(_REQUEST).topic_id)
-        except KafkaException as error:
-            raise SourceError(f"cannot collect {topic!r}: {error.args[0].str()}") from None
 
 
 def _pattern(topic: str) -> str:

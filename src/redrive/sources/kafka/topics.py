@@ -223,10 +223,19 @@ class DeadLetterTopics:
         return {name: str(entry.value) for name, entry in found.items() if entry.value is not None}
 
 
-def _answer(asked: Future[_T]) -> _T:
+def topic_id(admin: AdminClient, topic: str, limit: float = _LIMIT) -> str:
+    """Return the id that Kafka gave *topic*: one that is deleted and made anew has another; raise SourceError."""
+    try:
+        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=limit)
+        return str(_answer(asked[topic], limit).topic_id)
+    except KafkaException as error:
+        raise _kind(error)(f"the id of {topic!r} cannot be read: {error.args[0].str()}") from None
+
+
+def _answer(asked: Future[_T], limit: float = _LIMIT) -> _T:
     """Return what the broker says; the client itself says when that takes too long, if a little late."""
     try:
-        return asked.result(_LIMIT + _LATE)
+        return asked.result(limit + _LATE)
     except TimeoutError:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - the client's own name
 
