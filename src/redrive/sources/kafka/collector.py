@@ -124,9 +124,9 @@ class Collector:
         self._note((topic, message.partition()), message.offset())
         while topic not in self._ids and not self._stopping:
             try:
-                self._ids[topic] = await self._blocking(topic_id, self._admin, topic, _REQUEST)
+                self._ids[topic] = await self._blocking(topic_id, self._admin, topic, self._config, _REQUEST)
             except BrokerAway as error:
-                _log.warning("the dead letters of %s wait, the broker does not answer: %s", topic, error)
+                _log.warning("the dead letters of %s wait: %s", topic, error)
                 await self._stay(consumer)
         return self._ids.get(topic)
 

@@ -223,13 +223,14 @@ class DeadLetterTopics:
         return {name: str(entry.value) for name, entry in found.items() if entry.value is not None}
 
 
-def topic_id(admin: AdminClient, topic: str, limit: float = _LIMIT) -> str:
+def topic_id(admin: AdminClient, topic: str, config: KafkaConfig, limit: float) -> str:
     """Return the id that Kafka gave *topic*: one that is deleted and made anew has another; raise SourceError."""
     try:
         asked = admin.describe_topics(TopicCollection([topic]), request_timeout=limit)
         return str(_answer(asked[topic], limit).topic_id)
     except KafkaException as error:
-        raise _kind(error)(f"the id of {topic!r} cannot be read: {error.args[0].str()}") from None
+        why = said(error.args[0], config)
+        raise _kind(error)(f"cannot collect {topic!r}, its id cannot be read: {why}") from None
 
 
 def _answer(asked: Future[_T], limit: float = _LIMIT) -> _T:
