@@ -12,6 +12,7 @@ import inspect
 import re
 import tomllib
 from dataclasses import MISSING, fields
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from redrive.engine.handler import Options
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
+from redrive.sources import kafka
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite.file import migrations
@@ -59,8 +61,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def first_line(thing: object) -> str:
     """Return the first sentence of a docstring."""
-    said = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
-    return re.sub(r"(?<![\w*])\*(\w+)\*(?![\w*])", r"`\1`", said)
+    return paragraphs(thing)[0]
+
+
+def paragraphs(thing: object) -> list[str]:
+    """Return a docstring's paragraphs, each in one line."""
+    said = re.sub(r"(?<![\w*])\*(\w+)\*(?![\w*])", r"`\1`", inspect.getdoc(thing) or "")
+    return [" ".join(part.split("\n")) for part in said.split("\n\n")]
 
 
 # ---------------------------------------------------------------------- settings
@@ -166,24 +173,10 @@ def _option(param: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------------- metrics, facts, errors
 
 
-def metrics_of_facts() -> str:
-    """Return a table of what each process counts."""
-    return _metrics(FACT_METRICS)
-
-
-def metrics_of_stores() -> str:
-    """Return a table of what is read from the store."""
-    return _metrics(STORE_METRICS)
-
-
-def metrics_of_kafka() -> str:
-    """Return a table of what each Kafka consumer counts."""
-    return _metrics(KAFKA_METRICS)
-
-
-def _metrics(metrics: Sequence[Metric]) -> str:
-    rows = ((f"`{m.name}`", m.type, ", ".join(f"`{label}`" for label in m.labels), m.help) for m in metrics)
-    return table(("metric", "type", "labels", "means"), rows)
+def metrics(known: Sequence[Metric]) -> Callable[[], str]:
+    """Return what makes a table of *known* metrics."""
+    rows = [(f"`{m.name}`", m.type, ", ".join(f"`{label}`" for label in m.labels), m.help) for m in known]
+    return lambda: table(("metric", "type", "labels", "means"), rows)
 
 
 def facts() -> str:
@@ -272,12 +265,7 @@ def _meaning(name: str) -> str:
 
 def methods_of(kind: type) -> Callable[[], str]:
     """Return a function that lists the public methods of *kind*."""
-
-    def listing() -> str:
-        found = [(name, thing) for name, thing in vars(kind).items() if not name.startswith("_")]
-        return "\n\n".join(_method(name, thing) for name, thing in found if _is_method(thing))
-
-    return listing
+    return lambda: "\n\n".join(_method(name, thing) for name, thing in _own_methods(kind))
 
 
 def _is_method(thing: object) -> bool:
@@ -310,7 +298,42 @@ def _default(parameter: inspect.Parameter) -> str:
     if parameter.default is parameter.empty:
         return ""
     value = parameter.default
+    if inspect.isfunction(value) or str(value) == "<factory>":
+        return "=…"
     return f"={value.name.lower() if hasattr(value, 'name') else value!r}".replace("|", "/")
+
+
+def kafka_parts() -> str:
+    """Return a section for each public name of `redrive.sources.kafka`: signature, promises, fields, methods."""
+    return "\n\n".join(_part(name, getattr(kafka, name)) for name in kafka.__all__)
+
+
+def _part(name: str, kind: Any) -> str:
+    parts = [f"### {name}", *(line for base in _ours(kind) for line in paragraphs(base))]
+    if kind in (ExecutionConfig, KafkaConfig):
+        parts.insert(1, f"`{name}(*, …)`: [all keys](kafka-settings.md#{name.lower()}).")
+    elif issubclass(kind, Enum):
+        parts.append(", ".join(f"`{each.name}` (`{each.value}`)" for each in kind))
+    elif getattr(kind, "_is_protocol", False):
+        parts.append("A protocol: whatever has these methods will do.")
+    else:
+        parts.insert(1, f"`{name}({', '.join(_parameters(inspect.signature(kind)))})`")
+    return "\n\n".join([*parts, *(_promised(each, thing) for each, thing in _own_methods(kind))])
+
+
+def _own_methods(kind: Any) -> list[tuple[str, Any]]:
+    """Return the public methods of *kind*, those that it has from a class of ours included."""
+    found = {name: thing for base in reversed(_ours(kind)) for name, thing in vars(base).items() if name[0] != "_"}
+    return [(name, thing) for name, thing in found.items() if _is_method(thing)]
+
+
+def _ours(kind: Any) -> list[Any]:
+    return [base for base in kind.__mro__ if base.__module__.startswith("redrive.")]
+
+
+def _promised(name: str, thing: Any) -> str:
+    """Return a method with its whole docstring."""
+    return "\n\n    ".join([_method(name, thing), *paragraphs(thing)[1:]])
 
 
 def handler_options() -> str:
@@ -392,9 +415,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "execution-config": kafka_keys("execution", ExecutionConfig),
     "kafka-config": kafka_keys("kafka", KafkaConfig),
     "cli": cli,
-    "metrics-of-facts": metrics_of_facts,
-    "metrics-of-stores": metrics_of_stores,
-    "metrics-of-kafka": metrics_of_kafka,
+    "metrics-of-facts": metrics(FACT_METRICS),
+    "metrics-of-stores": metrics(STORE_METRICS),
+    "metrics-of-kafka": metrics(KAFKA_METRICS),
     "facts": facts,
     "error-tree": error_tree,
     "errors": error_table,
@@ -405,6 +428,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "app": methods_of(Redrive),
     "desk": methods_of(Desk),
     "policies": methods_of(RetryPolicy),
+    "kafka-parts": kafka_parts,
     "handler-options": handler_options,
     "breaker-rules": values_of(BreakerRules),
     "budget-rules": values_of(BudgetRules),

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import redrive
+from redrive.sources import kafka
 
 PUBLIC = [
     "Category",
@@ -25,6 +26,29 @@ PUBLIC = [
     "TerminalHandlerError",
     "__version__",
     "retry",
+]
+
+KAFKA = [
+    "Assignment",
+    "AsyncExecutionEngine",
+    "BatchExecutionEngine",
+    "BatchFailed",
+    "BrokerPoller",
+    "Collector",
+    "CompletionEvent",
+    "CompletionStatus",
+    "Counts",
+    "ExecutionConfig",
+    "Health",
+    "KafkaConfig",
+    "KafkaSender",
+    "Output",
+    "ParallelConsumer",
+    "ProcessExecutionEngine",
+    "Record",
+    "Standing",
+    "Work",
+    "WorkManager",
 ]
 
 # The import names of every optional dependency.
@@ -58,6 +82,12 @@ def test_the_public_names_are_these_and_in_order():
 
 def test_every_public_name_is_there():
     assert [name for name in PUBLIC if not hasattr(redrive, name)] == []
+
+
+def test_the_public_names_of_the_kafka_consumer_are_these_and_in_order():
+    assert list(kafka.__all__) == KAFKA
+    assert sorted(KAFKA) == KAFKA
+    assert [name for name in KAFKA if not hasattr(kafka, name)] == []
 
 
 def test_the_version_is_the_packages():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import tomllib
 from dataclasses import fields
@@ -17,6 +18,7 @@ from redrive.core.facts import FACTS
 from redrive.core.query import FIELDS
 from redrive.settings import PREFIX, Settings
 from redrive.signals.metrics import METRICS
+from redrive.sources import kafka
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite import SqliteStore
@@ -105,6 +107,22 @@ def test_every_field_of_queries_is_documented(field):
 @pytest.mark.parametrize("public", redrive.__all__)
 def test_every_public_name_is_documented(public):
     assert f"| `{public}` |" in reference("python.md")
+
+
+@pytest.mark.parametrize("public", kafka.__all__)
+def test_every_public_name_of_the_kafka_consumer_is_documented_with_its_methods(public):
+    section = reference("kafka-python.md").split(f"### {public}\n")[1].split("\n##")[0]
+    kind = getattr(kafka, public)
+    assert generate.first_line(kind) in section
+    methods = [each for each in dir(kind) if not each.startswith("_") and is_ours(kind, each)]
+    assert [each for each in methods if not re.search(rf"^`(await )?{each}[(`]", section, re.MULTILINE)] == []
+
+
+def is_ours(kind, method):
+    """Whether *method* is a method that a class of ours defines, and not its base in some library."""
+    owner = next((base for base in kind.__mro__ if method in vars(base)), object)
+    thing = inspect.getattr_static(kind, method)
+    return owner.__module__.startswith("redrive.") and (inspect.isfunction(thing) or isinstance(thing, property))
 
 
 async def test_the_sql_of_the_page_runs_and_every_index_is_explained(tmp_path):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
-from redrive.sources.kafka.record import Record
+from redrive.sources.kafka.health import Counts, Health, Standing
+from redrive.sources.kafka.record import Assignment, Record
 
 if TYPE_CHECKING:
     from redrive.sources.kafka.batches import BatchExecutionEngine, BatchFailed
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.outputs import Output
     from redrive.sources.kafka.poller import BrokerPoller
     from redrive.sources.kafka.sender import KafkaSender
-    from redrive.sources.kafka.work import WorkManager
+    from redrive.sources.kafka.work import Work, WorkManager
 
 __all__ = [
+    "Assignment",
     "AsyncExecutionEngine",
     "BatchExecutionEngine",
     "BatchFailed",
@@ -31,13 +33,17 @@ __all__ = [
     "Collector",
     "CompletionEvent",
     "CompletionStatus",
+    "Counts",
     "ExecutionConfig",
+    "Health",
     "KafkaConfig",
     "KafkaSender",
     "Output",
     "ParallelConsumer",
     "ProcessExecutionEngine",
     "Record",
+    "Standing",
+    "Work",
     "WorkManager",
 ]
 
@@ -51,6 +57,7 @@ _LATER = {
     "Output": "outputs",
     "ParallelConsumer": "consumer",
     "ProcessExecutionEngine": "engines",
+    "Work": "work",
     "WorkManager": "work",
 }
 

@@ -22,21 +22,27 @@ _DISPOSITIONS = {"exhausted": "retries_exhausted", "worker_crashed": "worker_die
 
 
 class CompletionStatus(StrEnum):
-    """How a work item ended."""
+    """How a work item ended; one that is released was given up unhandled, and others will have it."""
 
     SUCCESS = "success"
     FAILURE = "failure"
-    RELEASED = "released"  # given up unhandled, because its partition or the consumer goes; others will have it
+    RELEASED = "released"  # because its partition or the consumer goes
 
 
 class CompletionEvent(msgspec.Struct, frozen=True, gc=False):
-    """A work item has ended: after which try, counted from 1, and with which error."""
+    """
+    A work item has ended: after which try, counted from 1, and with which error.
+
+    *attempt* is the try that succeeded. Of a FAILURE it is the last one, which is `max_retries` unless
+    the work item was given up before; then *failure* is its error and *disposition* says why it is a
+    dead letter (`retries_exhausted`, `timeout`, …).
+    """
 
     record: Record
     status: CompletionStatus
     attempt: int
     failure: Failure | None = None
-    disposition: str = ""  # why it is a dead letter
+    disposition: str = ""
 
     @property
     def error(self) -> str | None:

@@ -3,7 +3,7 @@ Between the broker and the work.
 
 Owns the Kafka consumer, and everything that only one thread may touch: the trackers, the
 commits, the dead letters. One turn hears completions, publishes, commits, polls. The work
-itself happens elsewhere: records go out through `hand_over`, completions come in through
+itself happens elsewhere: records go out through `work.take`, completions come in through
 `completions`. No offset is committed past a record that is neither handled nor confirmed in
 its dead-letter topic.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.boots import read_note
@@ -56,10 +57,12 @@ _P = TypeVar("_P")
 
 class BrokerPoller:
     """
-    Consumes *topics* as a member of *group*; all methods but `stop` belong to the control thread.
+    Consumes *topics* as a member of *group*; all methods belong to one thread, the control thread.
 
-    `completions` takes lists of CompletionEvents and, for each release, an (assignment,
-    number of records dropped) pair.
+    `open`, then `turn` again and again, then `close`; while a turn waits for a broker it asks
+    *is_stopping* whether to go on. Records go to *work*. `completions` is a queue into which any thread
+    puts lists of CompletionEvents and, for each release, an (assignment, number of records dropped)
+    pair. `health`, `counts` and `standings` are brought up to date every second.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class BrokerPoller:
         execution: ExecutionConfig,
         work: Work,
         *,
-        clock: Clock,
+        clock: Clock | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.completions: SimpleQueue[list[CompletionEvent] | Released] = SimpleQueue()
@@ -79,7 +82,7 @@ class BrokerPoller:
         self.standings: tuple[Standing, ...] = ()
         self.assigned = 0
         self._topics, self._group, self._kafka, self._execution = list(topics), group, kafka, execution
-        self._work, self._clock, self._is_stopping = work, clock, is_stopping
+        self._work, self._clock, self._is_stopping = work, clock or SystemClock(), is_stopping
         self._stalls = Stalls(kafka.stall_policy, kafka.stall_after_ms / 1000, work.give_up)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._epochs = count(1)

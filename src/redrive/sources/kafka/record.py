@@ -43,7 +43,11 @@ class Assignment:
 
 
 class Record(msgspec.Struct, gc=False, eq=False):
-    """A message: `topic`, `partition`, `offset`, `key`, `value`, `headers`, `timestamp` (ms), and the `attempt`."""
+    """
+    A message: `topic`, `partition`, `offset`, `key`, `value`, `headers`, `timestamp` (ms), and the `attempt`.
+
+    What follows *timestamp_type* is kept by the consumer.
+    """
 
     # Not seen by the cyclic collector: there are many of them, and nothing in one refers back to it.
     assignment: Assignment
