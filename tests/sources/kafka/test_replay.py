@@ -91,6 +91,34 @@ async def test_what_comes_back_too_often_is_parked(dead):
     assert [line["disposition"] for line in history] == ["terminal", "retries_exhausted"]
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_was_left_as_replayed_too_often_goes_home_once_more_is_allowed_and_nothing_else_twice(
+    stage, transactional
+):
+    stage.create()
+    stage.create(topic=stage.dlq)
+    home = ("source-topic", stage.topic.encode())
+    stage.produce(
+        [{"value": b"%d" % n, "headers": [home, ("x-redrive-replays", b"%d" % n)]} for n in (0, 4, 1, 0, 2)],
+        topic=stage.dlq,
+    )
+
+    def sent(most):
+        before = len(stage.read())
+        receipt = replay(stage.kafka(), stage.dlq, Choice(), max_replays=most, transactional=transactional)
+        return [int(each.value()) for each in stage.read()[before:]], receipt.parked
+
+    assert sent(1) == ([0, 0], 3)
+    assert sent(1) == ([], 0)
+    assert sent(3) == ([1, 2], 1)
+    assert sent(2) == ([], 0)
+    assert sent(9) == ([4], 0)
+    assert sent(9) == ([], 0)
+    stage.produce([{"value": b"0", "headers": [home]}], topic=stage.dlq)
+    assert sent(1) == ([0], 0)
+    assert sent(9) == ([], 0)
+
+
 async def test_a_letter_from_elsewhere_is_not_sent_where_it_may_not_go(dead):
     dead.produce(
         [{"value": b"x", "headers": [("source-topic", b"payments"), ("x-redrive-schema", b"1")]}], topic=dead.dlq

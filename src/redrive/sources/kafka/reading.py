@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.sources.kafka.choice import Choice
+from redrive.sources.kafka.reached import MAX_REPLAYS, Reached
 from redrive.sources.kafka.trouble import Heard, said
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
     from redrive.engine.clock import Clock
+    from redrive.sources.kafka.choice import DeadLetter
     from redrive.sources.kafka.config import KafkaConfig
 
 REQUEST = 15.0  # seconds
@@ -38,15 +40,16 @@ class Reader:
     """
     Reads *topic* up to where it ended when this began.
 
-    With *resume* it begins where *group* stands, which `commit` moves; else only the partition and
-    the offsets that *choice* asks for are read.
+    With *resume* it begins where *group* stands, which `commit` moves, for letters that were replayed less
+    than *max_replays* times; else only the partition and the offsets that *choice* asks for are read.
     """
 
     def __init__(
         self, config: KafkaConfig, topic: str, group: str, *, resume: bool, choice: Choice | None = None,
-        clock: Clock | None = None,
+        max_replays: int = MAX_REPLAYS, clock: Clock | None = None,
     ) -> None:  # fmt: skip
         self._config, self._topic, self._clock = config, topic, clock or SystemClock()
+        self._max_replays, self._reached = max_replays, dict[int, Reached]()
         self._choice = (choice if not resume else None) or Choice()
         self._heard = Heard()
         ours: dict[str, Any] = {
@@ -83,7 +86,7 @@ class Reader:
 
     def commit(self, batch: Iterable[Any]) -> None:
         """Remember that *batch* is done; raise SourceError if the broker does not."""
-        places = _after(batch)
+        places = self._after(batch)
         try:
             if places:
                 self._consumer.commit(offsets=places, asynchronous=False)
@@ -93,11 +96,22 @@ class Reader:
 
     def commit_within(self, producer: Producer, batch: Iterable[Any]) -> None:
         """Remember that *batch* is done, in the transaction of *producer*."""
-        producer.send_offsets_to_transaction(_after(batch), self._consumer.consumer_group_metadata(), REQUEST)
+        producer.send_offsets_to_transaction(self._after(batch), self._consumer.consumer_group_metadata(), REQUEST)
+
+    def has_gone(self, letter: DeadLetter) -> bool:
+        """Whether the group has sent *letter* already: it reads again what was left as replayed too often."""
+        return self._reached[letter.partition].has(letter.offset, letter.replays)
 
     def close(self) -> None:
         """Let go."""
         self._consumer.close()
+
+    def _after(self, batch: Iterable[Any]) -> list[TopicPartition]:
+        after = {message.partition(): message.offset() + 1 for message in batch}
+        for number, offset in after.items():
+            self._reached[number].moved(self._max_replays, offset)
+        reached = [(number, self._reached[number]) for number in after]
+        return [TopicPartition(self._topic, number, at.furthest, metadata=at.note) for number, at in reached]
 
     def _is_wanted(self, message: Any) -> bool:
         return int(message.offset()) < self._ends.get(message.partition(), 0)
@@ -138,8 +152,9 @@ class Reader:
     def _start(self, place: TopicPartition) -> TopicPartition:
         number, choice = place.partition, self._choice
         low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), REQUEST)
-        stood = place.offset if place.offset <= high else 0  # beyond the end: the topic was made anew
-        start = max(stood, low, choice.first or 0)  # what was never committed is negative
+        is_new = place.offset > high  # it has less than was committed: the topic was made anew
+        reached = self._reached[number] = Reached() if is_new else Reached(place.offset, place.metadata)
+        start = max(reached.start(self._max_replays), low, choice.first or 0)
         end = high if choice.last is None else min(high, choice.last + 1)
         if end > start:
             self._ends[number] = end
@@ -147,8 +162,3 @@ class Reader:
 
     def _trouble(self, error: KafkaError) -> SourceError:
         return SourceError(f"cannot read {self._topic!r}: {said(error, self._config, self._heard)}")
-
-
-def _after(batch: Iterable[Any]) -> list[TopicPartition]:
-    after = {(message.topic(), message.partition()): message.offset() + 1 for message in batch}
-    return [TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]

@@ -18,6 +18,7 @@ from redrive.sources.kafka.choice import Choice, DeadLetter, read_letter
 from redrive.sources.kafka.home import HomeSender, Pace, Parcel, packed
 from redrive.sources.kafka.messages import key_text
 from redrive.sources.kafka.parking import let_run, parked_keys
+from redrive.sources.kafka.reached import MAX_REPLAYS
 from redrive.sources.kafka.reading import Reader
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def replay(
     choice: Choice,
     *,
     allowed: tuple[str, ...] = (),
-    max_replays: int = 3,
+    max_replays: int = MAX_REPLAYS,
     rate: float | None = None,
     dry_run: bool = False,
     transactional: bool = False,
@@ -71,13 +72,14 @@ def replay(
     Send the dead letters of *topic* that *choice* picks back to where they came from.
 
     They go only to the topic whose dead letters these are, or to an *allowed* one. A second
-    replay with the same choice goes on after the first. Raise SourceError if the broker does
-    not confirm one, or its home is not allowed; what was confirmed until then is done.
+    replay with the same choice goes on after the first; with a larger *max_replays* it also sends
+    what the first left as replayed too often. Raise SourceError if the broker does not confirm
+    one, or its home is not allowed; what was confirmed until then is done.
     *transactional* sends and remembers in one transaction: who reads with read_committed sees
     each letter once, also after a crash. When *is_stopping* says so it ends after the letters in hand.
     """
-    one = _Replay(config, topic, choice, allowed, max_replays)
-    reader = Reader(config, topic, choice.group(topic), resume=True)
+    reader = Reader(config, topic, choice.group(topic), resume=True, max_replays=max_replays)
+    one = _Replay(config, reader, topic, choice, allowed, max_replays)
     pace = Pace(rate, clock or SystemClock(), is_stopping)
     try:
         sender = None if dry_run else HomeSender(config, choice.group(topic) if transactional else "")
@@ -88,7 +90,7 @@ def replay(
             if sender is None:
                 one.count(batch)
             else:
-                pace.rest(one.send(batch, sender, reader))
+                pace.rest(one.send(batch, sender))
     finally:
         reader.close()
     return one.receipt
@@ -98,9 +100,11 @@ class _Replay:
     """One replay under way: what it may send where, and what became of the letters so far."""
 
     def __init__(
-        self, config: KafkaConfig, topic: str, choice: Choice, allowed: tuple[str, ...], max_replays: int
-    ) -> None:
+        self, config: KafkaConfig, reader: Reader, topic: str, choice: Choice, allowed: tuple[str, ...],
+        max_replays: int,
+    ) -> None:  # fmt: skip
         self.receipt = Receipt()
+        self._reader = reader
         self._choice, self._max_replays, self._folder = choice, max_replays, config.dlq_spill_folder
         self._homes = (topic.removesuffix(config.dlq_topic_suffix), *allowed)
 
@@ -117,7 +121,7 @@ class _Replay:
             else:
                 self._note([letter])
 
-    def send(self, batch: list[Any], sender: HomeSender, reader: Reader) -> int:
+    def send(self, batch: list[Any], sender: HomeSender) -> int:
         """Send what is meant of *batch* up to the first that may not go home; return how many were sent."""
         parcels: list[Parcel] = []
         for at, letter in enumerate(map(read_letter, batch)):
@@ -126,16 +130,18 @@ class _Replay:
             try:
                 parcels.append(packed(letter, self._homes, self._folder))
             except SourceError:
-                self._send(parcels, batch[:at], sender, reader)
+                self._send(parcels, batch[:at], sender)
                 raise
-        self._send(parcels, batch, sender, reader)
+        self._send(parcels, batch, sender)
         return len(parcels)
 
-    def _send(self, parcels: list[Parcel], batch: list[Any], sender: HomeSender, reader: Reader) -> None:
-        sender.send(parcels, reader, batch)
+    def _send(self, parcels: list[Parcel], batch: list[Any], sender: HomeSender) -> None:
+        sender.send(parcels, self._reader, batch)
         self._note([parcel.letter for parcel in parcels])
 
     def _is_meant(self, letter: DeadLetter) -> bool:
+        if self._reader.has_gone(letter):
+            return False
         self.receipt.seen += 1
         if not self._choice.picks(letter):
             self.receipt.left += 1
@@ -151,7 +157,7 @@ class _Replay:
             self.receipt.by_exception[letter.exception] += 1
 
 
-def release(config: KafkaConfig, topic: str, key: str, *, max_replays: int = 3) -> Receipt:
+def release(config: KafkaConfig, topic: str, key: str, *, max_replays: int = MAX_REPLAYS) -> Receipt:
     """
     Send the dead letters of a parked *key* home in their order, then let its records run again.
 
