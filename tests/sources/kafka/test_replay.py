@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer
 from tests.sources.kafka.stage import running, until
 from typer.testing import CliRunner
 
@@ -56,6 +57,19 @@ async def test_dead_letters_are_read_with_what_they_say_of_themselves(dead):
 )
 async def test_a_choice_picks_by_what_is_asked(dead, choice, count):
     assert len(list(browse(dead.kafka(), dead.dlq, choice))) == count
+
+
+async def test_a_reader_asks_for_no_more_than_there_is_and_does_not_wait_for_it(dead, monkeypatch):
+    asked = []
+
+    class Client(Consumer):
+        def consume(self, count, limit):
+            asked.append(count)
+            return super().consume(count, limit)
+
+    monkeypatch.setattr("redrive.sources.kafka.reading.Consumer", Client)
+    assert len(list(browse(dead.kafka(), dead.dlq, Choice(partition=0, first=2, last=4)))) == 3
+    assert asked[0] == max(asked) == 3
 
 
 async def test_a_dry_run_counts_and_sends_nothing(dead):

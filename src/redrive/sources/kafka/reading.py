@@ -58,6 +58,7 @@ class Reader:
         }  # fmt: skip
         self._consumer = Consumer({**QUIET, **config.client_settings("consumer"), **config.consumer_settings, **ours})
         self._ends: dict[int, int] = {}  # of partitions that have something to read
+        self._at: dict[int, int] = {}  # where they are read next
         try:
             self._consumer.assign(self._starts(resume=resume))
         except KafkaException as error:
@@ -73,7 +74,7 @@ class Reader:
         """Yield the messages, up to *size* of them at once; those of each partition in their order."""
         open_, heard_at = set(self._ends), self._clock.monotonic()
         while open_:
-            messages: list[Any] = self._consumer.consume(size, 1.0)
+            messages: list[Any] = self._consumer.consume(min(size, self._left(open_)), 1.0)
             if messages:
                 heard_at = self._clock.monotonic()
             elif self._clock.monotonic() - heard_at > _SILENCE:
@@ -116,11 +117,16 @@ class Reader:
     def _is_wanted(self, message: Any) -> bool:
         return int(message.offset()) < self._ends.get(message.partition(), 0)
 
+    def _left(self, open_: set[int]) -> int:
+        """Return how many messages are still to come, at most: the client would wait for more than there are."""
+        return max(sum(self._ends[number] - self._at[number] for number in open_), 1)
+
     def _note(self, message: Any, open_: set[int]) -> None:
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name for it
             raise self._trouble(error)
-        if error is not None or message.offset() + 1 >= self._ends.get(message.partition(), 0):
+        self._at[message.partition()] = after = message.offset() + (error is None)
+        if error is not None or after >= self._ends.get(message.partition(), 0):
             open_.discard(message.partition())
 
     def _starts(self, *, resume: bool) -> list[TopicPartition]:
@@ -157,7 +163,7 @@ class Reader:
         start = max(reached.start(self._max_replays), low, choice.first or 0)
         end = high if choice.last is None else min(high, choice.last + 1)
         if end > start:
-            self._ends[number] = end
+            self._ends[number], self._at[number] = end, start
         return TopicPartition(self._topic, number, start)
 
     def _trouble(self, error: KafkaError) -> SourceError:
