@@ -150,6 +150,7 @@ class Broker:
             "transaction.state.log.num.partitions": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,  # what a dead producer left open
             "group.initial.rebalance.delay.ms": 0,
             "log.cleaner.backoff.ms": 200,  # compacted topics are compacted while a test looks
             "group.min.session.timeout.ms": 500,

@@ -21,6 +21,7 @@ T = TypeVar("T")
 _NUMBERS = count()
 LIMIT = 300.0  # seconds until something is held to be stuck, on a machine that does much else
 ASKING = 10.0  # seconds for one question to the broker
+BRISK = {"heartbeat.interval.ms": 200}  # by its heartbeats a member hears of a rebalance; it does not expire any sooner
 
 
 class Stage:
@@ -44,6 +45,8 @@ class Stage:
         execution = {"retry_backoff_ms": 1, "retry_jitter_ms": 0, "process_count": 2, **options.pop("execution", {})}
         topics = options.pop("topics", [self.topic])
         ordering, group = options.pop("ordering", "key_hash"), options.pop("group", self.group)
+        if options.get("group_protocol") != "consumer":  # there the broker says how often
+            options["settings"] = BRISK | options.get("settings", {})
         return ParallelConsumer(
             topics, worker, group=group, ordering=ordering, execution=ExecutionConfig(**execution),
             kafka=self.kafka(**options),
@@ -77,6 +80,7 @@ class Stage:
         """Return every message of *topic*, in the order of its partitions."""
         name = topic or self.topic
         config = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True, **settings}
+        config["fetch.wait.max.ms"] = 10  # an end is told once the broker has waited for more
         with contextlib.closing(Consumer({**config, "enable.auto.commit": False})) as reader:
             ends = patiently(lambda: _ends(reader, name))
             reader.assign([TopicPartition(name, number, 0) for number in ends])
