@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from tests.docs.pages import DOCS, Shown, blocks, console
+from tests.sources.kafka.stage import LIMIT
 
 import redrive
 
 PAGE = DOCS / "tutorial" / "kafka.md"
 [ORDERS] = [block for block in blocks(PAGE) if block.title == "orders.py"]
 FIRST, FIXED = [block for block in blocks(PAGE) if block.title == "shop.py"]
-LIMIT = 60.0
 
 
 class Reader:
