@@ -9,6 +9,7 @@ over the file. No other file reads the environment, and rooms get values, never 
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import tomllib
@@ -19,7 +20,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
 
 from redrive.errors import SettingsError
-from redrive.sources.kafka.config import read_configs
+from redrive.sources.kafka.variables import read_configs, unread
 from redrive.stores.contract import Retention
 
 if TYPE_CHECKING:
@@ -188,8 +189,11 @@ def load_kafka(**given: object) -> tuple[ExecutionConfig, KafkaConfig]:
     """
     Return the Kafka consumer's configurations from `EXECUTION_*` and `KAFKA_*`; raise SettingsError with every problem.
 
-    *given* are KafkaConfig's own names and win; those that are None count as not given.
+    *given* are KafkaConfig's own names and win; those that are None count as not given. Variables that look
+    as if they were meant and are not read are told in the log.
     """
+    for told in unread(os.environ):
+        logging.getLogger("redrive.kafka").warning("%s", told)
     kafka = {name: value for name, value in given.items() if value is not None}
     return read_configs(os.environ, kafka=kafka)
 

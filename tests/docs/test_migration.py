@@ -11,8 +11,8 @@ import pytest
 from tests.docs.pages import DOCS
 
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig
-from redrive.sources.kafka.config import read_configs
 from redrive.sources.kafka.offset_map import read_map, write_map
+from redrive.sources.kafka.variables import read_configs, unread
 
 PAGE = DOCS / "how-to" / "migrate-from-pyrallel.md"
 OURS = {"execution": ExecutionConfig(), "kafka": KafkaConfig()}
@@ -66,9 +66,18 @@ def test_settings_that_the_text_names_exist():
 
 
 def test_variables_that_the_text_names_are_read():
-    for prefix, name in re.findall(r"`(KAFKA|EXECUTION)_([A-Z_]+)`", PAGE.read_text()):
+    for prefix, name in re.findall(r"`(KAFKA|EXECUTION)_((?:(?!__)[A-Z_])+)`", PAGE.read_text()):
         made = dict(zip(ROOMS.values(), read_configs({f"{prefix}_{name}": "7"}), strict=True))
-        assert getattr(made[ROOMS[prefix]], name.lower()) == 7
+        assert getattr(made[ROOMS[prefix]], name.lower()) in (7, ("7",))
+
+
+def test_old_variables_that_the_text_names_are_read_or_told():
+    names = re.findall(r"`(\w+_CONFIG__\w+|PARALLEL_CONSUMER_[A-Z_]+|PROCESS_[A-Z_]+)`", PAGE.read_text())
+    untold = [name for name in names if not unread({name: "7"})]
+    assert len(untold) == 4
+    for name in untold:
+        mode = {"EXECUTION_MODE": "process" if "PROCESS" in name else "async"}
+        assert read_configs({name: "7", **mode}) != read_configs(mode)
 
 
 @pytest.mark.parametrize("completed", [{5, 6, 9}, set(range(20, 900)), set(range(10, 3000, 3))])

@@ -74,8 +74,8 @@ def consume(
     from redrive.cli.supervisor import hold_lifeline, slot
     from redrive.cli.worker import find, set_up_log
 
-    consumer = _consumer(target, find(target), topic or [], group, ordering, servers)
     set_up_log(settings_of(ctx))
+    consumer = _consumer(target, find(target), topic or [], group, ordering, servers)
     if processes > 1:
         given = {"--group": group, "--ordering": ordering, "--servers": servers, "--metrics-port": metrics_port}
         words = [f"{word}={value}" for word, value in given.items() if value]

@@ -15,7 +15,7 @@ from redrive.core.letter import Category, Failure
 from redrive.errors import SettingsError
 from redrive.sources.kafka import ExecutionConfig, ParallelConsumer
 from redrive.sources.kafka.adaptive import AdaptiveEngine, Limit, Window, next_limit
-from redrive.sources.kafka.config import read_configs
+from redrive.sources.kafka.variables import read_configs
 
 windows = st.builds(
     lambda ended, share, seconds, full: Window(ended, int(ended * share), seconds * ended, full),

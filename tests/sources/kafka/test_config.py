@@ -6,9 +6,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from redrive.errors import SettingsError
+from redrive.settings import load_kafka
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
 from redrive.sources.kafka.client import consumer_settings
-from redrive.sources.kafka.config import read_configs, topic_problem
+from redrive.sources.kafka.config import topic_problem
+from redrive.sources.kafka.variables import read_configs, unread
 
 
 def test_the_defaults_are_the_documented_ones():
@@ -112,6 +114,88 @@ def test_configurations_are_read_from_variables():
     })  # fmt: skip
     assert (execution.max_retries, execution.exponential_backoff, execution.task_timeout_ms) == (5, False, None)
     assert (kafka.dlq_enabled, kafka.bootstrap_servers) == (False, ("a:1", "b:2"))
+
+
+@pytest.mark.parametrize("text", ["a:9092,b:9092", '["a:9092", "b:9092"]', ' ["a:9092","b:9092"] '])
+def test_servers_are_read_as_a_line_and_as_a_json_list(text):
+    assert read_configs({"KAFKA_BOOTSTRAP_SERVERS": text})[1].bootstrap_servers == ("a:9092", "b:9092")
+
+
+@pytest.mark.parametrize("text", ["[a:9092]", '["a:9092"', "[1, 2]", '[["a:9092"]]'])
+def test_what_begins_like_a_json_list_and_is_none_is_refused_with_all_other_problems(text):
+    with pytest.raises(SettingsError) as caught:
+        read_configs({"KAFKA_BOOTSTRAP_SERVERS": text, "KAFKA_DLQ_ENABLED": "perhaps"})
+    assert [problem.split()[0] for problem in caught.value.problems] == ["KAFKA_BOOTSTRAP_SERVERS", "kafka.dlq_enabled"]
+
+
+def test_what_is_given_makes_up_for_a_variable_that_cannot_be_read():
+    assert read_configs({"KAFKA_BOOTSTRAP_SERVERS": "["}, kafka={"bootstrap_servers": "a"})[1].bootstrap_servers == "a"
+
+
+@pytest.mark.parametrize(
+    ("variable", "room", "key"),
+    [
+        ("EXECUTION_ASYNC_CONFIG__TASK_TIMEOUT_MS", 0, "task_timeout_ms"),
+        ("EXECUTION_ASYNC_CONFIG__SHUTDOWN_GRACE_TIMEOUT_MS", 0, "shutdown_drain_timeout_ms"),
+        ("EXECUTION_PROCESS_CONFIG__PROCESS_COUNT", 0, "process_count"),
+        ("PROCESS_PROCESS_COUNT", 0, "process_count"),
+        ("PARALLEL_CONSUMER_POLL_BATCH_SIZE", 1, "poll_batch_size"),
+        ("PARALLEL_CONSUMER_QUEUE_MAX_MESSAGES", 1, "queue_max_messages"),
+        ("PARALLEL_CONSUMER_MESSAGE_CACHE_MAX_BYTES", 1, "message_cache_max_bytes"),
+        ("PARALLEL_CONSUMER_WORKER_POOL_SIZE", 0, "worker_pool_size"),
+        ("PARALLEL_CONSUMER_EXECUTION__MAX_RETRIES", 0, "max_retries"),
+        ("KAFKA_PARALLEL_CONSUMER__POLL_BATCH_SIZE", 1, "poll_batch_size"),
+        ("KAFKA_PARALLEL_CONSUMER__EXECUTION__MAX_RETRIES", 0, "max_retries"),
+        ("KAFKA_PARALLEL_CONSUMER__EXECUTION__ASYNC_CONFIG__TASK_TIMEOUT_MS", 0, "task_timeout_ms"),
+    ],
+)
+def test_variables_of_the_earlier_consumer_are_read_where_there_is_the_same_here(variable, room, key):
+    assert getattr(read_configs({variable: "77"})[room], key) == 77
+    assert unread({variable: "77"}) == []
+
+
+def test_a_time_limit_of_one_mode_is_not_that_of_the_other():
+    both = {"EXECUTION_ASYNC_CONFIG__TASK_TIMEOUT_MS": "1", "EXECUTION_PROCESS_CONFIG__TASK_TIMEOUT_MS": "2"}
+    assert read_configs(both)[0].task_timeout_ms == 1
+    assert read_configs({**both, "EXECUTION_MODE": "process"})[0].task_timeout_ms == 2
+    assert read_configs(both, execution={"mode": "process"})[0].task_timeout_ms == 2
+    assert read_configs({**both, "EXECUTION_TASK_TIMEOUT_MS": "3"})[0].task_timeout_ms == 3
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("KAFKA_DLQ_ENABLD", "did you mean KAFKA_DLQ_ENABLED?"),
+        ("KAFKA_BOOTSTRAP_SERVER", "did you mean KAFKA_BOOTSTRAP_SERVERS?"),
+        ("EXECUTION_MAX_RETRY", "did you mean EXECUTION_MAX_RETRIES?"),
+        ("EXECUTION_PROCESS_CONFIG__QUEUE_SIZE", "has such a key"),
+        ("KAFKA_PARALLEL_CONSUMER__ORDERING_MODE", "has such a key"),
+        ("PARALLEL_CONSUMER_ORDERING_MODE", "has such a key"),
+        ("KAFKA_ENABLE_AUTO_COMMIT", "has such a key"),
+    ],
+)
+def test_a_variable_that_nobody_reads_and_somebody_meant_is_told_without_its_value(variable, said):
+    [told] = unread({variable: "secret", "PATH": "/bin"})
+    assert variable in told
+    assert said in told
+    assert "secret" not in told
+
+
+def test_variables_that_are_read_or_somebody_elses_are_not_told():
+    read = {"KAFKA_DLQ_ENABLED": "1", "EXECUTION_MAX_RETRIES": "3", "KAFKA_SASL_PASSWORD": "x"}
+    others = ("KAFKA_HOME", "KAFKA_HEAP_OPTS", "KAFKA_OPTS", "KAFKA_LOG_DIRS", "KAFKA_BROKER_ID", "KAFKA_NODE_ID",
+              "KAFKA_ADVERTISED_LISTENERS", "KAFKA_GROUP_ID", "KAFKA_TOPIC", "EXECUTION_ENVIRONMENT", "PROCESS_ID",
+              "X__KAFKA_DLQ")  # fmt: skip
+    assert unread({**read, **dict.fromkeys(others, "x")}) == []
+
+
+def test_what_is_not_read_is_logged_when_the_environment_is_read(monkeypatch, caplog):
+    monkeypatch.setenv("KAFKA_DLQ_ENABLD", "secret")
+    load_kafka()
+    assert [(line.levelname, "KAFKA_DLQ_ENABLED?" in line.getMessage()) for line in caplog.records] == [
+        ("WARNING", True)
+    ]
+    assert "secret" not in caplog.text
 
 
 def test_what_is_given_wins_over_variables():

@@ -12,12 +12,12 @@ from tests.sources.kafka.stage import LIMIT, running, until
 from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, Output
 from redrive.sources.kafka.batches import BatchExecutionEngine
-from redrive.sources.kafka.config import read_configs
 from redrive.sources.kafka.engines import AsyncExecutionEngine
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.parked import ParkingWorkManager
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.stalls import Stalls, what_to_do
+from redrive.sources.kafka.variables import read_configs
 from redrive.sources.kafka.work import WorkManager
 
 

@@ -2,8 +2,8 @@
 What a Kafka consumer can be told.
 
 Owns the names, defaults and bounds of the two configurations, and the sentences that say
-what is wrong with them; all problems are reported at once. They are plain values: who
-reads the environment hands it in. Knows no Kafka client.
+what is wrong with them; all problems are reported at once. They are plain values: `variables`
+makes them of text. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def topic_problem(name: str) -> str:
 
 # ---------------------------------------------------------------------- what makes sense
 
-_LEAST: dict[str, int] = {  # every whole number's lower bound
+LEAST: dict[str, int] = {  # every whole number's lower bound
     "min_in_flight": 0, "adaptive_interval_ms": 1,
     "max_in_flight": 1, "max_retries": 1, "retry_backoff_ms": 0, "max_retry_backoff_ms": 0, "retry_jitter_ms": 0,
     "max_retry_time_ms": 1, "task_timeout_ms": 1, "batch_size": 1, "worker_pool_size": 1, "process_count": 1,
@@ -232,8 +232,8 @@ _LEAST: dict[str, int] = {  # every whole number's lower bound
     "dlq_retention_ms": -1,
     "transaction_timeout_ms": 1000, "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
 }  # fmt: skip
-_MAY_BE_NONE = frozenset({"batch_size", "max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
-_FLAGS = frozenset({"dlq_park_keys", "exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics",
+MAY_BE_NONE = frozenset({"batch_size", "max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
+FLAGS = frozenset({"dlq_park_keys", "exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics",
                     "adaptive_concurrency"})  # fmt: skip
 _HINTS = {
     "max_retries": " (it counts tries: 1 means one try; with 0 nothing would ever be handled)",
@@ -249,10 +249,10 @@ def _refuse(problems: list[str]) -> None:
 def _type_problems(config: Any, room: str) -> Iterator[str]:
     for each in fields(config):
         name, value = each.name, getattr(config, each.name)
-        if name in _LEAST and not _is_number(value, name):
+        if name in LEAST and not _is_number(value, name):
             hint = _HINTS.get(name, "")
-            yield f"{room}.{name} is {value!r} and must be a whole number from {_LEAST[name]} up{hint}"
-        elif name in _FLAGS and not isinstance(value, bool):
+            yield f"{room}.{name} is {value!r} and must be a whole number from {LEAST[name]} up{hint}"
+        elif name in FLAGS and not isinstance(value, bool):
             yield f"{room}.{name} is {value!r} and must be true or false"
 
 
@@ -261,8 +261,8 @@ _MOST_AT_ONCE = 1_000_000  # records that the client hands over in one call
 
 def _is_number(value: object, name: str) -> bool:
     if value is None:
-        return name in _MAY_BE_NONE
-    return type(value) is int and isfinite(value) and value >= _LEAST[name]
+        return name in MAY_BE_NONE
+    return type(value) is int and isfinite(value) and value >= LEAST[name]
 
 
 def _execution_problems(config: ExecutionConfig) -> Iterator[str]:
@@ -331,57 +331,3 @@ def _setting_problems(config: KafkaConfig) -> Iterator[str]:
         given["session.timeout.ms"] = config.session_timeout_ms
     for name in sorted(set(given) & set(_NOT_OF_CONSUMER_PROTOCOL)):
         yield f"the setting {name!r} does not go with group_protocol='consumer': there the broker has it; leave it away"
-
-
-# ---------------------------------------------------------------------- values that arrive as text
-
-_PREFIXES = {"EXECUTION_": ExecutionConfig, "KAFKA_": KafkaConfig}
-_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
-_TUPLES = frozenset({"terminal_errors", "retryable_errors", "bootstrap_servers"})
-_NOT_TEXT = frozenset({"settings", "consumer_settings", "producer_settings"})
-
-
-def read_configs(
-    variables: Mapping[str, str],
-    *,
-    execution: Mapping[str, Any] | None = None,
-    kafka: Mapping[str, Any] | None = None,
-) -> tuple[ExecutionConfig, KafkaConfig]:
-    """
-    Return both configurations from `EXECUTION_MAX_RETRIES`, `KAFKA_DLQ_ENABLED` … in *variables*.
-
-    What *execution* and *kafka* say wins. Raise SettingsError with every problem of both.
-    """
-    problems: list[str] = []
-    made: list[Any] = []
-    for (prefix, kind), given in zip(_PREFIXES.items(), (execution or {}, kafka or {}), strict=True):
-        try:
-            made.append(kind(**{**_from_text(prefix, kind, variables), **given}))
-        except SettingsError as error:
-            problems += error.problems
-    _refuse(problems)
-    return made[0], made[1]
-
-
-def _from_text(prefix: str, kind: Any, variables: Mapping[str, str]) -> dict[str, Any]:
-    known = {f"{prefix}{each.name}".upper(): each.name for each in fields(kind) if each.name not in _NOT_TEXT}
-    return {known[name]: _value(known[name], text) for name, text in variables.items() if name in known}
-
-
-def _value(name: str, text: str) -> Any:
-    """Return *text* as the value of *name*; what does not read stays text, and is then refused by its name."""
-    word = text.strip()
-    if name in _LEAST:
-        return None if word.lower() == "none" and name in _MAY_BE_NONE else _whole(word)
-    if name in _FLAGS:
-        return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
-    if name in _TUPLES:
-        return tuple(each.strip() for each in word.split(",") if each.strip())
-    return word
-
-
-def _whole(word: str) -> int | str:
-    try:
-        return int(word)
-    except ValueError:
-        return word
