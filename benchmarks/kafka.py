@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.servers.kafka import Broker, Missing
 
-from benchmarks import kafka_faults, kafka_peers, kafka_redrive
+from benchmarks import kafka_peers, kafka_redrive
 from benchmarks.fresh import ABSENT, measure, new_folder
 from benchmarks.kafka_lanes import bare_lanes, fed_lanes
 from benchmarks.kafka_members import members
@@ -48,7 +48,7 @@ class Sizes:
     cut: float  # seconds for a slow peer
     percents: tuple[int, ...]
     orderings: tuple[str, ...]  # of the handlers that sleep
-    extras: bool  # latency, faults, memory, and peers' rows that no ratio needs
+    extras: bool  # latency, memory, and peers' rows that no ratio needs
     memory: int = 5_000_000
     behind: int = 50_001
 
@@ -105,7 +105,6 @@ class Bench:
             self._restart()
             self._more_than_one_core()
             self._memory()
-            self._faults()
 
     # ------------------------------------------------------------------ no-op
 
@@ -276,7 +275,7 @@ class Bench:
         self._table("Replay: dead letters sent home, confirmed, committed", "dead letters/s",
                     [self._figure("redrive", "redrive kafka replay, no rate", found)])  # fmt: skip
 
-    # ------------------------------------------------------------------ latency, restart, memory, faults
+    # ------------------------------------------------------------------ latency, restart, memory
 
     def _latency(self) -> None:
         rate, n = 1_000, 5_000
@@ -320,22 +319,6 @@ class Bench:
             what = f"memory grown over the second half of {n:,} records"
             self.report.ratios.append(Ratio(what=what, value=growth(samples), bar=FLAT, at_least=False, unit="MB"))
         delete(self.bootstrap, topic)
-
-    def _faults(self) -> None:
-        scenes = [
-            ("the dead-letter topic does not exist, 3 of 20 fail", kafka_faults.no_dead_letter_topic, 20.0),
-            ("max_retries=0", kafka_faults.no_tries, 8.0),
-            ("a worker process is killed once", kafka_faults.a_worker_dies, 20.0),
-        ]
-        rows = []
-        for setting, case, limit in scenes:
-            for who in ("redrive", PYRALLEL):
-                answer = self._measure(case, who=who, limit=limit)
-                if answer:
-                    rows.append(
-                        Row(name=who, setting=setting, n=answer["n"], runs=(answer["lost"],), ours=who == "redrive")
-                    )
-        self._table("What is lost when something breaks", "records lost", rows)
 
     # ------------------------------------------------------------------ one case
 

@@ -107,14 +107,19 @@ def ends(bootstrap: str, topic: str) -> dict[int, int]:
 
 def ids_in(bootstrap: str, topic: str) -> list[int]:
     """Return the ids of all records of *topic*, as often as they are there."""
+    return [json.loads(value)["i"] for value in values_in(bootstrap, topic) if value is not None]
+
+
+def values_in(bootstrap: str, topic: str) -> list[bytes | None]:
+    """Return the values of all records of *topic*."""
     wanted = ends(bootstrap, topic)
     with _reader(bootstrap, f"ids-{time.time_ns()}") as consumer:
         consumer.assign([TopicPartition(topic, p, 0) for p in wanted])
-        found: list[int] = []
+        found: list[bytes | None] = []
         end = time.monotonic() + 30
         while len(found) < sum(wanted.values()) and time.monotonic() < end:
             messages: list[Any] = consumer.consume(1000, 1.0)
-            found += [json.loads(message.value())["i"] for message in messages if message.error() is None]
+            found += [message.value() for message in messages if message.error() is None]
     return found
 
 
