@@ -55,7 +55,7 @@ async def a_time_limit_passes(stage: Stage) -> dict[str, int]:
     stage.produce(range(FEW))
     async with stage.consuming(hangs_at_the_last, engine="process", timeout_ms=500):
         await stage.until(lambda: stage.committed() == FEW, 20)
-    return _lost(stage, FEW)
+        return _lost(stage, FEW)
 
 
 @scene
@@ -81,7 +81,7 @@ async def _stuck(stage: Stage, worker: Any, n: int, size: int = 0) -> dict[str, 
     stage.produce(range(n), size=size)
     async with stage.consuming(worker, engine="process"):
         await stage.until(lambda: stage.committed() == n, 20)
-    return {"n": n, "wrong": n - len(stage.accounted())}
+        return {"n": n, "wrong": n - len(stage.accounted())}
 
 
 def _lost(stage: Stage, n: int) -> dict[str, int]:

@@ -9,6 +9,7 @@ Knows no scene.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import json
@@ -128,10 +129,11 @@ def scene(play: Callable[[Stage], Coroutine[Any, Any, dict[str, int]]]) -> Calla
     def case(folder: Path, bootstrap: str, *, who: str) -> dict[str, int]:
         os.environ[LINES] = str(folder / "handled.txt")
         try:
-            return asyncio.run(play(Stage(folder, bootstrap, who)))
+            found = asyncio.run(play(Stage(folder, bootstrap, who)))
         finally:
-            for child in multiprocessing.active_children():  # the interpreter would wait for them
-                child.kill()
+            _kill_children()
+        atexit.register(os._exit, 0)  # what was left behind must not be waited for
+        return found
 
     return case
 
@@ -151,7 +153,17 @@ async def _pyrallel(stage: Stage, worker: Any, told: Told) -> Callable[[], Any]:
     parallel.rebalance_state_strategy = "metadata_snapshot" if told.keeps_map else "contiguous_only"
     consumer = PyrallelConsumer(config=config, worker=worker, topic=stage.topic)
     await consumer.start()
-    return consumer.stop
+    return consumer.stop if told.engine == "async" else _abandon
+
+
+async def _abandon() -> None:
+    """End pyrallel-consumer's workers without its `stop`, which may wait for ever for the rest of a dead one's log."""
+    _kill_children()
+
+
+def _kill_children() -> None:
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 async def _redrive(stage: Stage, worker: Any, told: Told) -> Callable[[], Any]:
