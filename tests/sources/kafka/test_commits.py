@@ -108,6 +108,20 @@ def test_a_commit_that_nobody_answers_is_made_again():
     assert len(client.asked) == 2
 
 
+def test_an_error_that_lasts_is_logged_once_a_minute_and_another_one_at_once(caplog):
+    commits, client, place = Commits(0.01), Client(KafkaError._FATAL), moved()
+    for n in range(1000):
+        commits.step(client, [place], 100.0 + n * 0.05, idle=True)
+    assert (commits.failures, len(caplog.messages)) == (1000, 1)
+    for code in (KafkaError._TRANSPORT, KafkaError._FATAL) * 2:
+        client.error = code
+        commits.step(client, [place], commits._last + 0.05, idle=True)
+    assert len(caplog.messages) == 2
+    commits.step(client, [place], 161.0, idle=True)
+    assert len(caplog.messages) == 3
+    assert "Local: Fatal error" in caplog.messages[0] == caplog.messages[2]
+
+
 @pytest.mark.parametrize("longest", [2000, 300, 100])
 def test_a_broker_that_allows_less_metadata_gets_the_beginning_of_the_map(longest):
     commits, client = Commits(0.01), Client()

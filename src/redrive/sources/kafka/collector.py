@@ -27,7 +27,7 @@ from redrive.sources.kafka.letters import KIND, Found, draft_of
 from redrive.sources.kafka.messages import headers_of
 from redrive.sources.kafka.restoring import begin, committed, start_of
 from redrive.sources.kafka.topics import BrokerAway, topic_id
-from redrive.sources.kafka.trouble import said
+from redrive.sources.kafka.trouble import is_final, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,6 @@ _GLANCE = 0.2  # seconds that one poll may wait
 _AWAY = 1.0  # seconds between two tries of a store, or a broker, that is away
 _NEW_TOPICS_MS = 10_000  # how often to look for topics that a pattern matches
 _RESET = "earliest"  # where a group begins that has collected nothing yet
-_FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 class Collector:
@@ -221,7 +220,7 @@ class Collector:
             return True
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name for it
             self._ended.add(place)
-        elif error.fatal() or error.code() in _FATAL:
+        elif is_final(error):
             raise SourceError(f"cannot collect {message.topic() or self._topics!r}: {said(error, self._config)}")
         else:
             _log.warning("the collector's consumer says: %s", error.str())

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("redrive.kafka")
 _QUICK = 0.05  # seconds between commits when nothing is left to do
 _PATIENCE = 30.0  # seconds after which a commit that nobody answers is given up
+_SILENCE = 60.0  # seconds for which an error that was logged is not logged again
 _LEAST_ROOM = 256  # characters; a broker that allows fewer gets another alphabet, then ever shorter maps
 _Key = tuple[str, int]
 
@@ -40,6 +41,7 @@ class Commits:
         self._alphabet, self._limit = WIDE, LIMIT
         self.failures = 0
         self.last_error = ""
+        self._told: dict[str, float] = {}  # errors, and when they were logged
 
     def step(self, consumer: Consumer, partitions: Collection[Partition], now: float, *, idle: bool) -> None:
         """Commit, if it is time to and something has moved."""
@@ -109,9 +111,16 @@ class Commits:
     def _refused(self, error: KafkaError | None) -> None:
         self.failures += 1
         self.last_error = "no answer" if error is None else error.str()
+        self._tell(self.last_error)
         if error is not None and error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._shorten()
-        _log.warning("offsets were not committed and will be again: %s", self.last_error)
+
+    def _tell(self, why: str) -> None:
+        """Log *why*, which may be so many times in a second and for hours, once in a while."""
+        self._told = {each: when for each, when in self._told.items() if self._last - when < _SILENCE}
+        if why not in self._told:
+            self._told[why] = self._last
+            _log.warning("offsets were not committed and will be again: %s", why)
 
     def _shorten(self) -> None:
         """Write smaller maps: this broker allows less than others."""

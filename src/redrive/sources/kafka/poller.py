@@ -37,7 +37,7 @@ from redrive.sources.kafka.restoring import begin, committed, done_beyond, start
 from redrive.sources.kafka.stalls import Stalls
 from redrive.sources.kafka.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.transactions import Transactions
-from redrive.sources.kafka.trouble import said
+from redrive.sources.kafka.trouble import is_final, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +50,6 @@ _log = logging.getLogger("redrive.kafka")
 _SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
 _IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
 _GLANCE = 1.0  # seconds between two looks at how we are
-_FATAL = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 Released = tuple[Assignment, int]
 _P = TypeVar("_P")
 
@@ -298,8 +297,9 @@ class BrokerPoller:
             if partition is not None:
                 partition.tracker.reached(message.offset() or 0)
                 partition.dirty = True
-        elif error.fatal() or error.code() in _FATAL:
-            raise SourceError(f"cannot consume {message.topic() or self._topics!r}: {said(error, self._kafka)}")
+        elif is_final(error):
+            what = partition.name if partition is not None else repr(message.topic() or self._topics)
+            raise SourceError(f"cannot consume {what}: {said(error, self._kafka)}")
         else:
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and message.topic():
                 self._absent.add(message.topic() or "")

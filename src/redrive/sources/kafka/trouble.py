@@ -27,7 +27,18 @@ _WAYS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow this client the transactional id",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "allow this client to",
     KafkaError._AUTHENTICATION: "see user, password and certificates",  # noqa: SLF001
+    # One group_instance_id for two members: the classic protocol ends who had it first, the other one who comes later.
+    KafkaError.FENCED_INSTANCE_ID: "another member has taken this group_instance_id; give each its own",
+    KafkaError.UNRELEASED_INSTANCE_ID: (
+        "another member has this group_instance_id; give each its own, or, if that one died, "
+        "start again once its session has ended"
+    ),
+    KafkaError._AUTO_OFFSET_RESET: "let auto_offset_reset be earliest or latest, or set the group's offsets",  # noqa: SLF001
 }
+_FINAL = frozenset({
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
+})  # fmt: skip
 
 
 class Heard:
@@ -42,13 +53,25 @@ class Heard:
             self.last = error.str()
 
 
+def is_final(error: KafkaError) -> bool:
+    """Whether a consumer that hears *error* would consume nothing any more; `fatal()` is not set on all of these."""
+    return error.fatal() or error.code() in _FINAL
+
+
 def said(error: KafkaError, config: KafkaConfig, heard: Heard | None = None) -> str:
     """Return *error* in words; *heard* is what the same client said beside it."""
     if error.code() in _AWAY:
         why = f" ({heard.last})" if heard is not None and heard.last else f" ({error.str()})"
         return f"no broker answers at {_servers(config)}{why}; see KAFKA_BOOTSTRAP_SERVERS and the broker"
-    way = _WAYS.get(error.code())
+    way = _way(error)
     return f"{error.str()}; {way}" if way else error.str()
+
+
+def _way(error: KafkaError) -> str:
+    if error.code() != KafkaError._FATAL:  # noqa: SLF001
+        return _WAYS.get(error.code(), "")
+    ways = (way for code, way in _WAYS.items() if KafkaError(code).str() in error.str())  # its cause is in words only
+    return next(ways, "this client cannot go on: mend the cause and start it again")
 
 
 def _servers(config: KafkaConfig) -> str:
