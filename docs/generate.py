@@ -110,10 +110,8 @@ def kafka_keys(room: str, kind: Any) -> Callable[[], str]:
 
     def rows() -> Iterator[tuple[str, ...]]:
         for each in fields(kind):
-            is_text = each.name not in {"settings", "consumer_settings", "producer_settings"}
-            variable = f"`{room}_{each.name}`".upper() if is_text else "none"
             default = "absent" if each.default in (None, (), "", MISSING) else f"`{each.default}`"
-            yield f"`{each.name}`", variable, default, means[each.name]
+            yield f"`{each.name}`", f"`{room}_{each.name}`".upper(), default, means[each.name]
 
     return lambda: table(("key", "environment", "default", "means"), rows())
 

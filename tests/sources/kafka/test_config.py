@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 from confluent_kafka import Consumer, Producer
 
@@ -130,6 +132,35 @@ def test_what_begins_like_a_json_list_and_is_none_is_refused_with_all_other_prob
 
 def test_what_is_given_makes_up_for_a_variable_that_cannot_be_read():
     assert read_configs({"KAFKA_BOOTSTRAP_SERVERS": "["}, kafka={"bootstrap_servers": "a"})[1].bootstrap_servers == "a"
+
+
+def test_librdkafkas_own_settings_are_read_from_variables():
+    _, kafka = read_configs({
+        "KAFKA_SETTINGS": '{"sasl.oauthbearer.method": "oidc", "socket.keepalive.enable": true}',
+        "KAFKA_CONSUMER_SETTINGS": '{"fetch.min.bytes": 7}', "KAFKA_PRODUCER_SETTINGS": " ",
+    })  # fmt: skip
+    assert kafka.settings == {"sasl.oauthbearer.method": "oidc", "socket.keepalive.enable": True}
+    assert consumer_settings(kafka, "g")["fetch.min.bytes"] == 7
+    assert kafka.producer_settings == {}
+
+
+@pytest.mark.parametrize("variable", ["KAFKA_SETTINGS", "KAFKA_CONSUMER_SETTINGS", "KAFKA_PRODUCER_SETTINGS"])
+@pytest.mark.parametrize(
+    "text",
+    ["hidden", '{"sasl.password": "hidden"', '["hidden"]', '"hidden"', '{"a": ["hidden"]}',
+     '{"a": null, "b": "hidden"}', '{"hidden": {"hidden": 1}}', '{"a": "hidden\udcff"}'],
+)  # fmt: skip
+def test_settings_that_are_no_json_object_are_refused_and_never_shown(variable, text):
+    with pytest.raises(SettingsError, match=f"{variable} is no JSON object") as caught:
+        read_configs({variable: text})
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "hidden" not in shown
+    assert len(caught.value.problems) == 1
+
+
+def test_settings_from_variables_are_refused_by_name_where_ours_must_stand():
+    with pytest.raises(SettingsError, match=r"'enable\.auto\.commit' cannot be passed through"):
+        read_configs({"KAFKA_SETTINGS": '{"enable.auto.commit": true}'})
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 _PREFIXES: dict[str, Any] = {"EXECUTION_": ExecutionConfig, "KAFKA_": KafkaConfig}
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 _LISTS = frozenset({"terminal_errors", "retryable_errors", "bootstrap_servers"})
-_NOT_TEXT = frozenset({"settings", "consumer_settings", "producer_settings"})
+_OBJECTS = frozenset({"settings", "consumer_settings", "producer_settings"})
+_LIST, _OBJECT = list[str], dict[str, str | int | float | bool]
+_NO_LIST = "begins like a JSON list and is none of texts; write it as one, or a,b,c"
+_NO_OBJECT = (  # the text itself may be a secret
+    'is no JSON object of texts, numbers, true and false, such as {"client.id": "shop"}; what it says is not shown'
+)
 _CLOSE = 0.85  # how alike an unknown variable must be to be taken for a slip
 
 
@@ -72,12 +77,7 @@ def _slip(name: str, known: list[str]) -> str:
 
 
 def _known() -> dict[str, str]:
-    return {
-        f"{prefix}{each.name}".upper(): each.name
-        for prefix, kind in _PREFIXES.items()
-        for each in fields(kind)
-        if each.name not in _NOT_TEXT
-    }
+    return {f"{prefix}{each.name}".upper(): each.name for prefix, kind in _PREFIXES.items() for each in fields(kind)}
 
 
 # ---------------------------------------------------------------------- names of an earlier consumer
@@ -129,14 +129,14 @@ def _from_texts(prefix: str, kind: Any, texts: Mapping[str, str]) -> tuple[dict[
     """Return the values of *kind*, and what is wrong with those that cannot be read, both by key."""
     values: dict[str, Any] = {}
     problems: dict[str, str] = {}
-    for name in (each.name for each in fields(kind) if each.name not in _NOT_TEXT):
+    for name in (each.name for each in fields(kind)):
         variable = f"{prefix}{name}".upper()
         if variable not in texts:
             continue
         try:
             values[name] = _value(name, texts[variable])
-        except msgspec.DecodeError:
-            problems[name] = f"{variable} begins like a JSON list and is none of texts; write it as one, or a,b,c"
+        except ValueError:  # what JSON does not allow, bytes that are no text included
+            problems[name] = f"{variable} {_NO_OBJECT if name in _OBJECTS else _NO_LIST}"
     return values, problems
 
 
@@ -148,8 +148,10 @@ def _value(name: str, text: str) -> Any:
     if name in FLAGS:
         return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
     if name in _LISTS:
-        listed = msgspec.json.decode(word, type=list[str]) if word.startswith("[") else word.split(",")
+        listed = msgspec.json.decode(word, type=_LIST) if word.startswith("[") else word.split(",")
         return tuple(each.strip() for each in listed if each.strip())
+    if name in _OBJECTS:
+        return msgspec.json.decode(word, type=_OBJECT) if word else {}
     return word
 
 
