@@ -11,8 +11,9 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
-from redrive import Reject
+from redrive import Reject, RetryAfter
 
 
 def fine(record):
@@ -146,3 +147,36 @@ def meets_its_fate(record):
 def batch_meets_its_fate(records):
     for record in records:
         meets_its_fate(record)
+
+
+# ---------------------------------------------------------------------- who says how long to wait
+
+
+class _Busy(Exception):
+    """What clients of busy services raise."""
+
+
+def _busy(**says):
+    error = _Busy("come again")
+    for name, value in says.items():
+        setattr(error, name, value)
+    return error
+
+
+WAITS = {
+    b"RetryAfter": lambda: RetryAfter(3600),
+    b"an attribute": lambda: _busy(retry_after=3600),
+    b"a header": lambda: _busy(response=SimpleNamespace(status_code=503, headers={"Retry-After": "3600"})),
+}
+
+
+def asks_to_wait(record):
+    """Fail at the first try as the value says, and ask for an hour."""
+    make = WAITS.get(record.value)
+    if make is not None and record.attempt == 1:
+        raise make()
+
+
+def batch_asks_to_wait(records):
+    for record in records:
+        asks_to_wait(record)
