@@ -81,6 +81,7 @@ def test_librdkafkas_own_settings_pass_through():
         settings={"client.id": "x"},
     )
     assert config.client_settings("consumer") == {
+        "log_level": 2,
         "bootstrap.servers": "a:1,b:2", "sasl.username": "me", "sasl.password": "hidden", "client.id": "x",
     }  # fmt: skip
     assert "hidden" not in repr(config)
@@ -88,13 +89,22 @@ def test_librdkafkas_own_settings_pass_through():
 
 def test_a_client_gets_no_settings_of_the_other_kind(capfd):
     consumers = {"heartbeat.interval.ms": 2000, "session.timeout.ms": 9000, "isolation.level": "read_committed"}
+    loud = {"client.id": "x", "log_level": 6}
     producers = {"linger.ms": 7, "compression.type": "gzip", "batch.size": 9999, "request.timeout.ms": 5000}
-    config = KafkaConfig(bootstrap_servers="127.0.0.1:1", settings={**consumers, **producers, "client.id": "x"})
-    assert {**consumers, "client.id": "x"}.items() <= config.client_settings("consumer").items()
-    assert {**producers, "client.id": "x"}.items() <= config.client_settings("producer").items()
+    config = KafkaConfig(bootstrap_servers="127.0.0.1:1", settings={**consumers, **producers, **loud})
+    assert {**consumers, **loud}.items() <= config.client_settings("consumer").items()
+    assert {**producers, **loud}.items() <= config.client_settings("producer").items()
     Producer(config.client_settings("producer"))
     Consumer({**config.client_settings("consumer"), "group.id": "g"}).close()
     assert "CONFWARN" not in capfd.readouterr().err
+
+
+def test_settings_of_the_other_kind_are_refused_by_name():
+    misplaced = {"consumer_settings": {"linger.ms": 7}, "producer_settings": {"isolation.level": "read_committed"}}
+    with pytest.raises(SettingsError) as caught:
+        KafkaConfig(**misplaced)
+    assert "'linger.ms', which only a producer takes; put it into kafka.producer_settings" in str(caught.value)
+    assert "'isolation.level', which only a consumer takes; put it into kafka.consumer_settings" in str(caught.value)
 
 
 def test_dead_letter_topics_are_hidden_from_patterns_alone():

@@ -25,6 +25,7 @@ from redrive.sources.kafka.client import is_cooperative
 from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.letters import KIND, Found, draft_of
 from redrive.sources.kafka.messages import headers_of
+from redrive.sources.kafka.outage import Outage
 from redrive.sources.kafka.restoring import begin, committed, start_of
 from redrive.sources.kafka.topics import BrokerAway, topic_id
 from redrive.sources.kafka.trouble import is_final, said
@@ -65,6 +66,7 @@ class Collector:
     ) -> None:
         self._config, self._topics, self._store = config, [_pattern(topic) for topic in topics], store
         self._group, self._queue, self._clock = group, queue, clock or SystemClock()
+        self._outage = Outage(config, self._clock)
         self._admin = AdminClient(config.client_settings("producer"))
         self._ids: dict[str, str] = {}  # of topics
         self._last: dict[tuple[str, int], int] = {}  # offsets that were read last
@@ -87,6 +89,7 @@ class Collector:
             if until_end and not await self._blocking(self._found, consumer):
                 return
             while not self._stopping and not (until_end and self._is_at_end(consumer)):
+                await self._blocking(self._outage.look, consumer)
                 messages = await self._blocking(consumer.consume, _BATCH, _GLANCE)
                 early, self._early = self._early, []
                 batch = [message for message in [*early, *messages] if self._is_record(message)]
@@ -172,6 +175,7 @@ class Collector:
     def _settings(self) -> dict[str, Any]:
         return {
             "topic.metadata.refresh.interval.ms": _NEW_TOPICS_MS,
+            "error_cb": self._outage,
             **self._config.client_settings("consumer"),
             **self._config.consumer_settings,
             "group.id": self._group,

@@ -35,7 +35,9 @@ _NOT_OF_CONSUMER_PROTOCOL = (
     "partition.assignment.strategy",
     "group.protocol.type",
 )
-# A client prints a warning about each setting that is for the other kind; from `settings` it gets its own.
+# While a broker is away a client says so dozens of times a second; whoever has one says it in words, once.
+_CRITICAL = 2
+# A client ignores a setting that is for the other kind; from `settings` it gets its own.
 _NOT_OF = {
     "producer": frozenset({
         "auto.commit.interval.ms", "auto.offset.reset", "check.crcs", "consume.callback.max.messages",
@@ -203,6 +205,7 @@ class KafkaConfig:
         servers = self.bootstrap_servers
         plain = {name: getattr(self, name) for name in _SECURITY}
         return {
+            "log_level": _CRITICAL,
             "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
             **{name.replace("_", "."): value for name, value in plain.items() if value is not None},
             **{name: value for name, value in self.settings.items() if name not in _NOT_OF[kind]},
@@ -311,6 +314,15 @@ def _idle_problems(config: KafkaConfig) -> Iterator[str]:
             yield f"kafka.{name} does nothing where kafka.exactly_once is on; leave it away"
 
 
+def _misplaced(config: KafkaConfig) -> Iterator[str]:
+    for kind, given, other in (
+        ("consumer", config.consumer_settings, "producer"),
+        ("producer", config.producer_settings, "consumer"),
+    ):
+        for name in sorted(set(given) & _NOT_OF[kind]):
+            yield f"kafka.{kind}_settings has {name!r}, which only a {other} takes; put it into kafka.{other}_settings"
+
+
 def _suffix_problem(suffix: object) -> str:
     if not isinstance(suffix, str) or not suffix:
         return "it is empty, so dead letters would go back to their own topic; use '.dlq'"
@@ -325,6 +337,7 @@ def _setting_problems(config: KafkaConfig) -> Iterator[str]:
     if config.exactly_once and given.get("isolation.level", "read_committed") != "read_committed":
         yield "the setting 'isolation.level' must be read_committed where exactly_once is on; leave it away"
     yield from _idle_problems(config)
+    yield from _misplaced(config)
     if config.group_protocol != "consumer":
         return
     if config.session_timeout_ms is not None:

@@ -17,7 +17,7 @@ from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.choice import headers_home
 from redrive.sources.kafka.oversize import whole
-from redrive.sources.kafka.reading import QUIET, REQUEST
+from redrive.sources.kafka.reading import REQUEST
 from redrive.sources.kafka.trouble import Heard, said
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class HomeSender:
             "message.timeout.ms": int(REQUEST * 1000), "error_cb": self._heard,
         }  # fmt: skip
         own_name = {"transactional.id": name} if name else {}
-        settings = {"linger.ms": 5, **QUIET, **config.client_settings("producer"), **config.producer_settings}
+        settings = {"linger.ms": 5, **config.client_settings("producer"), **config.producer_settings}
         self._producer = Producer({**settings, **ours, **own_name})
         if name:
             self._begin()

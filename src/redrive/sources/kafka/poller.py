@@ -28,6 +28,7 @@ from redrive.sources.kafka.flood import FloodGate
 from redrive.sources.kafka.flow import Flow, rested
 from redrive.sources.kafka.health import Counts, Health, Standing, judge
 from redrive.sources.kafka.messages import records_of, runs
+from redrive.sources.kafka.outage import Outage
 from redrive.sources.kafka.parking import Parking
 from redrive.sources.kafka.partition import Partition
 from redrive.sources.kafka.publisher import DeadLetterPublisher
@@ -104,7 +105,8 @@ class BrokerPoller:
         settings = consumer_settings(kafka, group, self._topics)
         self._is_cooperative, self._reset = is_cooperative(settings), str(settings["auto.offset.reset"])
         on_commit = {} if isinstance(self._commits, Transactions) else {"on_commit": self._commits.answered}
-        self._consumer = Consumer({**settings, **on_commit})
+        self._outage = Outage(kafka, clock)
+        self._consumer = Consumer({"error_cb": self._outage, **settings, **on_commit})
 
     # ------------------------------------------------------------------ life
 
@@ -132,6 +134,7 @@ class BrokerPoller:
         if now - self._looked >= _GLANCE:
             if self._dead_letter_topics is not None:
                 self._dead_letter_topics.prepare_in_time()
+            self._outage.look(self._consumer)
             self._look(now)
             self._stalls.act(partitions, now)
         self._receive()
@@ -371,6 +374,8 @@ class BrokerPoller:
         self._looked = now
         partitions = self._partitions.values()
         halted = [f"{each.name}: {each.halted}" for each in partitions if each.halted]
+        if self._outage.reason:
+            halted.append(self._outage.reason)
         if self._gate.is_shut:
             halted.append(f"too many records fail in a row; {len(self._held)} are held and will run again")
         stalled = self._stalls.told(partitions, now)

@@ -33,7 +33,6 @@ _REST = 0.2  # seconds until a coordinator is asked again
 _STARTING = frozenset({
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
 })  # fmt: skip
-QUIET = {"log_level": 2}  # its errors are said in words, once
 
 
 class Reader:
@@ -56,7 +55,7 @@ class Reader:
             "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True,
             "auto.offset.reset": "earliest", "error_cb": self._heard,
         }  # fmt: skip
-        self._consumer = Consumer({**QUIET, **config.client_settings("consumer"), **config.consumer_settings, **ours})
+        self._consumer = Consumer({**config.client_settings("consumer"), **config.consumer_settings, **ours})
         self._ends: dict[int, int] = {}  # of partitions that have something to read
         self._at: dict[int, int] = {}  # where they are read next
         try:
