@@ -105,7 +105,7 @@ class BrokerPoller:
         settings = consumer_settings(kafka, group, self._topics)
         self._is_cooperative, self._reset = is_cooperative(settings), str(settings["auto.offset.reset"])
         on_commit = {} if isinstance(self._commits, Transactions) else {"on_commit": self._commits.answered}
-        self._outage = Outage(kafka, clock)
+        self._outage = Outage(kafka, self._clock)
         self._consumer = Consumer({"error_cb": self._outage, **settings, **on_commit})
 
     # ------------------------------------------------------------------ life
