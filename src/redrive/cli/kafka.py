@@ -113,17 +113,24 @@ def ls(
 @dlq.command()
 def peek(
     topic: Topic,
-    offset: Annotated[int, typer.Argument(min=0, help="Which one.")],
-    partition: Annotated[int, typer.Option(min=0, help="In which partition.")] = 0,
+    offset: Annotated[int | None, typer.Argument(min=0, help="Which one; the newest if absent.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="In which partition; with an offset 0, if absent, else any.")
+    ] = None,
     servers: Servers = None,
 ) -> None:
-    """Show one dead letter whole, headers and payload, as JSON."""
-    from redrive.sources.kafka.replay import browse
+    """Show one dead letter whole, headers and payload, as JSON: that at an offset, or the newest."""
+    from redrive.sources.kafka.replay import browse, newest
 
-    choice = _choice(partition=partition, first=offset, last=offset)
-    letter = next(iter(browse(_config(servers), topic, choice)), None)
+    if offset is None:
+        letter = newest(_config(servers), topic, partition)
+        missing = f"{topic if partition is None else f'{topic}[{partition}]'} has no dead letters"
+    else:
+        choice = _choice(partition=partition or 0, first=offset, last=offset)
+        letter = next(iter(browse(_config(servers), topic, choice)), None)
+        missing = f"{topic}[{partition or 0}] has no record at offset {offset}"
     if letter is None:
-        raise SourceError(f"{topic}[{partition}] has no record at offset {offset}; `redrive kafka dlq ls` shows which")
+        raise SourceError(f"{missing}; `redrive kafka dlq ls` shows which there are")
     headers = [[name, _text(value)] for name, value in letter.headers]
     emit({**_line(letter), "value": _text(letter.value), "headers": headers})
 

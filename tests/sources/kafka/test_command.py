@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from tests.sources.kafka.stage import LIMIT, until
 from typer.testing import CliRunner
 
@@ -131,6 +133,34 @@ def test_places_that_no_topic_has_are_refused_instead_of_found_empty(words):
     verb, *rest = words
     done = CliRunner().invoke(app, ["kafka", "dlq", verb, "orders.dlq", *rest, "-4"])
     assert (done.exit_code, words[-1] in done.output) == (2, True), done.output
+
+
+def peek(stage, *words):
+    done = CliRunner().invoke(app, ["kafka", "dlq", "peek", stage.dlq, *words, "--servers", stage.bootstrap])
+    return done.exit_code, json.loads(done.stdout)["place"] if done.exit_code == 0 else " ".join(done.output.split())
+
+
+def test_the_newest_dead_letter_is_shown_where_no_offset_is_given(stage):
+    stage.create(2, topic=stage.dlq)
+    now = int(time.time() * 1000)
+    stage.produce([{"value": b"x", "partition": 1, "timestamp": now - 1000 + n} for n in range(70)], topic=stage.dlq)
+    code, said = peek(stage, "--partition", "0")
+    assert (code, f"{stage.dlq}[0] has no dead letters" in said) == (1, True), said
+    stage.produce([{"value": b"x", "partition": 0, "timestamp": now + n} for n in range(3)], topic=stage.dlq)
+    assert peek(stage) == (0, f"{stage.dlq}[0]@2")
+    assert peek(stage, "--partition", "1") == (0, f"{stage.dlq}[1]@69")
+    assert peek(stage, "1") == (0, f"{stage.dlq}[0]@1")
+
+
+def test_the_newest_dead_letter_is_found_before_what_ends_transactions(stage):
+    stage.create(topic=stage.dlq)
+    producer = Producer({"bootstrap.servers": stage.bootstrap, "transactional.id": stage.topic})
+    producer.init_transactions(LIMIT)
+    for n in range(60):
+        producer.begin_transaction()
+        producer.produce(stage.dlq, b"%d" % n)
+        (producer.commit_transaction if n < 3 else producer.abort_transaction)(LIMIT)
+    assert peek(stage) == (0, f"{stage.dlq}[0]@4")  # each is followed by its end
 
 
 def test_settings_that_make_no_sense_are_said_in_sentences(tmp_path):

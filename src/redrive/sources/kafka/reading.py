@@ -40,16 +40,17 @@ class Reader:
     Reads *topic* up to where it ended when this began.
 
     With *resume* it begins where *group* stands, which `commit` moves, for letters that were replayed less
-    than *max_replays* times; else only the partition and the offsets that *choice* asks for are read.
+    than *max_replays* times; else only the partition and the offsets that *choice* asks for are read, and
+    with *tail* only so many offsets at the end of each partition.
     """
 
     def __init__(
         self, config: KafkaConfig, topic: str, group: str, *, resume: bool, choice: Choice | None = None,
-        max_replays: int = MAX_REPLAYS, clock: Clock | None = None,
+        max_replays: int = MAX_REPLAYS, tail: int | None = None, clock: Clock | None = None,
     ) -> None:  # fmt: skip
         self._config, self._topic, self._clock = config, topic, clock or SystemClock()
         self._max_replays, self._reached = max_replays, dict[int, Reached]()
-        self._choice = (choice if not resume else None) or Choice()
+        self._choice, self._tail = (choice if not resume else None) or Choice(), tail
         self._heard = Heard()
         ours: dict[str, Any] = {
             "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True,
@@ -68,6 +69,11 @@ class Reader:
         except SourceError:
             self._consumer.close()
             raise
+
+    @property
+    def partitions(self) -> set[int]:
+        """Those that have something to read."""
+        return set(self._ends)
 
     def batches(self, size: int) -> Iterator[list[Any]]:
         """Yield the messages, up to *size* of them at once; those of each partition in their order."""
@@ -161,6 +167,8 @@ class Reader:
         reached = self._reached[number] = Reached() if is_new else Reached(place.offset, place.metadata)
         start = max(reached.start(self._max_replays), low, choice.first or 0)
         end = high if choice.last is None else min(high, choice.last + 1)
+        if self._tail is not None:
+            start = max(start, end - self._tail)
         if end > start:
             self._ends[number], self._at[number] = end, start
         return TopicPartition(self._topic, number, start)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.config import KafkaConfig
 
 _BATCH = 500
+_TAIL = 50  # offsets at the end of a partition, where its newest letter most likely is
 
 
 @dataclass(slots=True)
@@ -53,6 +54,21 @@ def browse(config: KafkaConfig, topic: str, choice: Choice) -> Iterator[DeadLett
             yield from filter(choice.picks, map(read_letter, batch))
     finally:
         reader.close()
+
+
+def newest(config: KafkaConfig, topic: str, partition: int | None = None) -> DeadLetter | None:
+    """Return the dead letter that came to *topic*, or to that *partition* of it, last; None if there is none."""
+    last: dict[int, Any] = {}
+    for tail in (_TAIL, None):  # what ends a transaction has an offset too, and so has what was aborted
+        choice = Choice(partition=partition)
+        reader = Reader(config, topic, f"redrive-browse-{topic}", resume=False, choice=choice, tail=tail)
+        try:
+            last = {message.partition(): message for batch in reader.batches(_BATCH) for message in batch}
+            if last.keys() >= reader.partitions:
+                break
+        finally:
+            reader.close()
+    return max(map(read_letter, last.values()), key=lambda letter: letter.timestamp, default=None)
 
 
 def replay(
