@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from typing import ClassVar
 
 import pytest
 from tests.engine.starting import comes_true
@@ -14,14 +12,7 @@ from tests.sources.kafka.samples import partition, record
 
 from redrive import Reject, RetryAfter
 from redrive.errors import HandlerError
-from redrive.sources.kafka import (
-    AsyncExecutionEngine,
-    BatchExecutionEngine,
-    BatchFailed,
-    CompletionStatus,
-    ExecutionConfig,
-    ProcessExecutionEngine,
-)
+from redrive.sources.kafka import AsyncExecutionEngine, CompletionStatus, ExecutionConfig, ProcessExecutionEngine
 
 SUCCESS, FAILURE, RELEASED = CompletionStatus.SUCCESS, CompletionStatus.FAILURE, CompletionStatus.RELEASED
 QUICK = {"retry_backoff_ms": 1, "retry_jitter_ms": 0, "process_count": 1}
@@ -139,45 +130,6 @@ async def test_a_retry_waits_outside_of_the_slots_and_others_flow():
     found = await completions(AsyncExecutionEngine, worker, records, max_in_flight=1)
     assert [event.offset for event in found] == [*range(1, 50), 0]
     assert ran == [*range(50), 0]
-
-
-async def asks_for_time(_record):
-    raise RetryAfter(7200)
-
-
-async def asks_for_time_for_one(records):
-    raise BatchFailed({records[0]: RetryAfter(7200)})
-
-
-class TooManyRequests(Exception):
-    """As an HTTP client raises it."""
-
-    headers: ClassVar = {"Retry-After": "7200"}
-
-
-async def is_told_to_wait(_record):
-    raise TooManyRequests
-
-
-@pytest.mark.parametrize(
-    ("kind", "worker", "config"),
-    [
-        (AsyncExecutionEngine, asks_for_time, {}),
-        (AsyncExecutionEngine, is_told_to_wait, {}),
-        (AsyncExecutionEngine, workers.asks_for_time, {}),
-        (ProcessExecutionEngine, workers.asks_for_time, {}),
-        (BatchExecutionEngine, asks_for_time_for_one, {"batch_size": 5}),
-        (BatchExecutionEngine, workers.asks_for_time, {"batch_size": 5, "mode": "process"}),
-    ],
-)
-async def test_a_worker_that_asks_for_time_gets_it(kind, worker, config, caplog):
-    caplog.set_level(logging.INFO, "redrive.kafka")
-    engine = kind(worker, ExecutionConfig(**{**QUICK, **config}))
-    engine.submit([record()])
-    assert await comes_true(lambda: engine.waiting == 1)
-    assert (engine.running, engine.retries) == (0, 1)
-    await engine.close(0)
-    assert "failed at attempt 1 of 3, next try in 7200.000 s" in caplog.text
 
 
 async def test_no_more_run_at_once_than_may():

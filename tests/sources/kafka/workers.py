@@ -33,10 +33,6 @@ def rejects(record):
     raise Reject("never")
 
 
-def asks_for_time(_record_or_records):
-    raise RetryAfter(7200)
-
-
 def hangs(record):
     time.sleep(60)
 
