@@ -402,7 +402,7 @@ async def test_the_command_collects_and_sends_home(stage, tmp_path):
     assert [message.value() for message in stage.read()] == [b'{"n": 1}']
 
 
-async def test_letters_of_the_outbox_are_relayed_with_their_key_and_delivered_on_the_brokers_word(stage):
+async def test_letters_of_any_queue_are_relayed_with_their_key_and_delivered_on_the_brokers_word(stage):
     stage.create()
     app = Redrive("memory://")
     sender = KafkaSender(stage.kafka(), topic=lambda letter: stage.topic)
