@@ -22,6 +22,11 @@ endif
 BENCH_VENV := .venv-bench
 
 BIN := $(VENV)/bin
+# Tests wait for servers more than they compute, so that there is a worker more than there are processors; four at most,
+# for each has servers of its own, and a container may have less than its machine. Who is done takes from the others.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS := $(if $(filter 1,$(CORES)),2,$(if $(filter 2,$(CORES)),3,4))
+SPREAD := -n $(WORKERS) --dist worksteal
 TEST_EXTRAS := django,kafka,postgres,prometheus,psycopg,sentry,sqlalchemy
 
 help: ## list the commands
@@ -31,7 +36,7 @@ demo: $(VENV)/.core ## show letters, retries, dead letters and a replay on the e
 	@$(BIN)/redrive demo
 
 test: lint ## everything that CI runs: format, lint, types, rooms, all tests with coverage, docs
-	$(BIN)/pytest -q -n 2 -m "not torture" --cov --cov-report=
+	$(BIN)/pytest -q $(SPREAD) -m "not torture" --cov --cov-report=
 	$(BIN)/coverage report
 ifneq ($(wildcard tests/torture*),)
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "torture and not alone"
@@ -40,7 +45,7 @@ endif
 	$(BIN)/mkdocs build --quiet --strict
 
 check: lint ## format, lint, types, rooms and the fast tests, for every save
-	$(BIN)/pytest -q -n 2 -m "not slow and not torture"
+	$(BIN)/pytest -q $(SPREAD) -m "not slow and not torture"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
