@@ -18,7 +18,7 @@ Where consumers of Kafka go wrong, and the test that shows that this one does no
 | null and empty keys and values | test_consuming: null_and_empty_…; here: …come_home_as_they_were |
 | duplicate, null and binary headers | test_headers: the_records_own_headers_…; here: …come_home_as_they_were |
 | a record of exactly the largest size | test_dead_letters: a_record_of_exactly_the_largest_size_… |
-| a dead-letter topic is missing, forbidden, away | test_dead_letters: all; test_oversize: …may_not_be_written_to…; test_three_nodes |
+| a dead-letter topic is missing, forbidden, away | test_dead_letters: all; test_forbidden: …may_not_be_written_to…, …is_hidden…; test_three_nodes |
 | kill -9 between dead letter and commit | test_crashes: a_consumer_killed_at_any_step_…, …killed_between_a_dead_letter_and_its_commit… |
 | the same, exactly once | test_exactly_once: a_consumer_killed_at_any_step_sends_nothing_twice |
 | a worker process dies, hangs or floods | test_misfortunes: all; test_engines: an_error_that_cannot_travel_… |

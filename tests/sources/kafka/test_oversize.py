@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
-from tests.servers.kafka import Broker, Missing
-from tests.sources.kafka.stage import Stage, running, until
+from tests.sources.kafka.stage import running, until
 
 from redrive import Reject
 from redrive.errors import SourceError
@@ -67,34 +65,3 @@ async def test_a_pointer_names_the_record_that_has_the_value(narrow):
         await until(lambda: narrow.committed() == 1)
     [letter] = narrow.dead_letters()
     assert dict(letter.headers())["x-redrive-payload-ref"] == f"kafka:{narrow.topic}/0@0".encode()
-
-
-@pytest.mark.slow
-async def test_a_dead_letter_topic_that_may_not_be_written_to_is_found_at_the_start():
-    rules = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    try:
-        with Broker(**rules) as broker:
-            stage = Stage(broker.bootstrap, "forbidden")
-            stage.create()
-            stage.create(topic=stage.dlq)
-            may_read = [
-                AclBinding(
-                    ResourceType.TOPIC,
-                    stage.dlq,
-                    ResourcePatternType.LITERAL,
-                    "User:ANONYMOUS",
-                    "*",
-                    operation,
-                    AclPermissionType.ALLOW,
-                )
-                for operation in (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
-            ]
-            for answer in stage.admin.create_acls(may_read).values():
-                answer.result(30)
-            with pytest.raises(SourceError, match="may not write"):
-                await stage.consumer(rejects).run()
-    except Missing as why:
-        pytest.skip(str(why))

@@ -381,8 +381,8 @@ class BrokerPoller:
         stalled = self._stalls.told(partitions, now)
         if self._commits.last_error:
             stalled.append(f"the last commit failed: {self._commits.last_error}")
-        if self._dead_letter_topics is not None and (lacking := self._dead_letter_topics.lacking):
-            stalled.append(f"no such topic: {', '.join(sorted(lacking))}")
+        if self._dead_letter_topics is not None:
+            stalled += self._dead_letter_topics.told()
         if self._absent:
             stalled.append(f"no such topic to consume: {', '.join(sorted(self._absent))}; see its name, or create it")
         self.health = judge(halted, stalled)

@@ -1,9 +1,10 @@
 """
 Dead-letter topics.
 
-Owns their creation, with as many partitions as their source, and the refusal of one that
-would lose dead letters. `prepare` blocks and is called before consuming; later, when a topic is
-new to us or its dead letters are not taken, a thread asks, and the control thread hears the answer.
+Owns their creation, with as many partitions as their source, and the refusal of one that would
+lose dead letters or may not be written to. `prepare` blocks and is called before consuming; later,
+when a topic is new to us or its dead letters are not taken, a thread asks, and the control thread
+hears the answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are its public names
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are it
     NewTopic,
 )
 
+from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.sources.kafka.config import topic_problem
 from redrive.sources.kafka.trouble import said
@@ -28,6 +30,7 @@ from redrive.sources.kafka.trouble import said
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
 
 _log = logging.getLogger("redrive.kafka")
@@ -38,7 +41,22 @@ _AWAY = frozenset({
     KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's own names
     KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.BROKER_NOT_AVAILABLE,
 })  # fmt: skip
+_UNBORN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+_BIRTH = 10.0  # seconds within which every node knows a topic that was just made
+_AGAIN = 0.05  # seconds until it is asked again
+_IDENTITY = ("sasl.", "ssl.", "security.", "oauth")  # how settings begin that say who a client is
 _ROOM = 65_536  # bytes that our headers may add to the largest record
+
+
+class _Purpose(NamedTuple):
+    """What a topic is for, and how to do without."""
+
+    topic: str
+    without: str
+
+
+_DEAD_LETTERS = _Purpose("dead-letter topic", "dlq_enabled=False")
+_PARKED_KEYS = _Purpose("topic of parked keys", "dlq_park_keys=False")
 
 
 class BrokerAway(SourceError):
@@ -48,9 +66,12 @@ class BrokerAway(SourceError):
 class DeadLetterTopics:
     """Which dead-letter topics exist, and how many partitions they have."""
 
-    def __init__(self, config: KafkaConfig) -> None:
-        self._config = config
-        self._admin = AdminClient(config.client_settings("producer"))
+    def __init__(self, config: KafkaConfig, clock: Clock | None = None) -> None:
+        self._config, self._clock = config, clock or SystemClock()
+        settings = config.client_settings("producer")
+        self._admin = AdminClient(settings)
+        own = {name: value for name, value in config.producer_settings.items() if name.startswith(_IDENTITY)}
+        self._writer = AdminClient({**settings, **own}) if own else self._admin  # what it may is what counts
         self._partitions: dict[str, int] = {}
         self._unprepared: set[str] = set()  # sources whose dead-letter topics are not known yet
         self._doubted: set[str] = set()  # sources whose dead letters were not taken
@@ -66,17 +87,22 @@ class DeadLetterTopics:
         """The dead-letter topics that are not known yet, because the broker has not said."""
         return {self._config.dlq_topic(source) for source in self._unprepared}
 
-    @property
-    def lacking(self) -> set[str]:
-        """The dead-letter topics that are not there, as far as we know."""
-        return self.missing | self.awaited
+    def told(self) -> list[str]:
+        """Return what people have to know of topics that we do not see, with the way out."""
+        reasons = []
+        if self.missing:
+            way = "create it, allow this client to see it and to write to it, or set dlq_create_topics=True"
+            reasons.append(f"no such topic that this client may see: {', '.join(sorted(self.missing))}; {way}")
+        if awaited := self.awaited:
+            reasons.append(f"the broker has not said yet whether there is {', '.join(sorted(awaited))}")
+        return reasons
 
     def prepare(self, sources: Iterable[str]) -> None:
         """
         Make sure that the dead letters of *sources* have a topic each.
 
-        Raise SourceError if one cannot be made, or is compacted: a compacted topic keeps one
-        dead letter per key and refuses those without.
+        Raise SourceError if one cannot be made, may not be written to, or is compacted: a compacted
+        topic keeps one dead letter per key and refuses those without.
         """
         wanted = [topic for topic in sources if self._config.dlq_topic(topic) not in self._partitions]
         if wanted:
@@ -141,24 +167,23 @@ class DeadLetterTopics:
                 self.missing.add(name)
                 return
             self._create(name, source, known[source])
-            self._partitions[name] = len(known[source].partitions)
-        else:
-            self._check(name)
-            self._partitions[name] = len(known[name].partitions)
-        self.missing.discard(name)
+        partitions = self._check(name)
         if self._config.dlq_park_keys:
             self._prepare_parked(f"{name}.parked", known, known[source])
+        self._partitions[name] = partitions or len(known.get(name, known[source]).partitions)
+        self.missing.discard(name)
 
     def _prepare_parked(self, name: str, known: dict[str, Any], source: Any) -> None:
         """Make sure that it is known which keys are parked: one record for each, kept until it is released."""
         if name not in known:
-            self._make(name, source, {"cleanup.policy": "compact"})
-        elif self._configs(name).get("cleanup.policy", "compact") != "compact":
+            self._make(name, source, {"cleanup.policy": "compact"}, _PARKED_KEYS)
+        partitions = self._writable(name, _PARKED_KEYS)
+        if self._configs(name).get("cleanup.policy", "compact") != "compact":
             raise SourceError(
                 f"the topic of parked keys {name!r} is not compacted and would forget keys that are parked; "
                 "set its cleanup.policy to compact"
             )
-        self._partitions[name] = len(known.get(name, source).partitions)
+        self._partitions[name] = partitions or len(known.get(name, source).partitions)
 
     def _list(self) -> dict[str, Any]:
         try:
@@ -174,9 +199,9 @@ class DeadLetterTopics:
             "retention.ms": str(self._config.dlq_retention_ms),
             "max.message.bytes": str(largest + _ROOM),
         }
-        self._make(name, metadata, settings)
+        self._make(name, metadata, settings, _DEAD_LETTERS)
 
-    def _make(self, name: str, source: Any, settings: dict[str, str]) -> None:
+    def _make(self, name: str, source: Any, settings: dict[str, str], purpose: _Purpose) -> None:
         replicas = max(len(each.replicas) for each in source.partitions.values())
         topic = NewTopic(
             name, num_partitions=len(source.partitions), replication_factor=replicas, config=settings
@@ -184,34 +209,53 @@ class DeadLetterTopics:
         try:
             _answer(self._admin.create_topics([topic], request_timeout=_LIMIT)[name])
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody was quicker
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody was quicker, or we may not see it
                 raise _kind(error)(
-                    f"the dead-letter topic {name!r} does not exist and cannot be created ({error.args[0].str()}); "
-                    "create it, allow this client to, or set dlq_enabled=False"
+                    f"there is no {purpose.topic} {name!r} that this client may see, and it cannot be created "
+                    f"({error.args[0].str()}); create it, allow this client to create it, or to see it and to write "
+                    f"to it, or set {purpose.without}"
                 ) from None
 
-    def _check(self, name: str) -> None:
+    def _check(self, name: str) -> int:
+        """Return how many partitions *name* has, 0 if the broker does not say; raise SourceError if it is unfit."""
+        partitions = self._writable(name, _DEAD_LETTERS)
         if "compact" in self._configs(name).get("cleanup.policy", "delete"):
             raise SourceError(
                 f"the dead-letter topic {name!r} is compacted and would keep one dead letter per key; "
                 "set its cleanup.policy to delete"
             )
-        if not self._may_write(name):
-            raise SourceError(
-                f"this client may not write to the dead-letter topic {name!r}; allow it to, or set dlq_enabled=False"
-            )
+        return partitions
 
-    def _may_write(self, name: str) -> bool:
+    def _writable(self, name: str, purpose: _Purpose) -> int:
         """Ask now, not at the first dead letter; a broker that does not say is taken to allow it."""
         try:
-            asked = self._admin.describe_topics(
+            found = self._describe(name)
+        except KafkaException as error:
+            _unless_away(error, name)
+            partitions = 0  # nobody can write to a topic that it may not see: the client does not learn where it is
+            is_allowed = error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED
+        else:
+            partitions, allowed = len(found.partitions), found.authorized_operations
+            is_allowed = not allowed or AclOperation.WRITE in allowed
+        if not is_allowed:
+            raise SourceError(
+                f"this client may not write to the {purpose.topic} {name!r}; allow it to, or set {purpose.without}"
+            )
+        return partitions
+
+    def _describe(self, name: str) -> Any:
+        """Return what the broker says of *name*; a node may not know at once of a topic that is new."""
+        end = self._clock.monotonic() + _BIRTH
+        while True:
+            asked = self._writer.describe_topics(
                 TopicCollection([name]), include_authorized_operations=True, request_timeout=_LIMIT
             )
-            allowed = _answer(asked[name]).authorized_operations
-        except KafkaException as error:
-            _unless_away(error, name)  # it need not be allowed to look
-            return True
-        return not allowed or AclOperation.WRITE in allowed
+            try:
+                return _answer(asked[name])
+            except KafkaException as error:
+                if error.args[0].code() not in _UNBORN or self._clock.monotonic() >= end:
+                    raise
+            self._clock.block(_AGAIN)
 
     def _configs(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
