@@ -81,3 +81,15 @@ async def test_an_event_is_published_if_its_transaction_commits_and_delivered_on
     for n, each in enumerate(paid):
         message = published[each]
         assert (message.key(), msgspec.json.decode(message.value())) == (b"order-%d" % n, {"order": f"order-{n}"})
+
+
+async def test_an_event_that_the_broker_refuses_is_not_delivered_and_holds_up_no_other(stage, shop):
+    stage.create(max_message_bytes="1000")
+    long, short = await shop.pay("order-" + "x" * 2000), await shop.pay("order-1")
+
+    await shop.relay()
+
+    refused = await shop.letter(long)
+    assert (refused.status, (await shop.letter(short)).status) == (Status.FAILED, Status.DELIVERED)
+    assert "was not taken" in refused.last_error
+    assert [message.key() for message in stage.read()] == [b"order-1"]

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from redrive.errors import SourceError
 from redrive.failpoints import hit
+from redrive.sources.kafka.alone import ALONE, TOO_LARGE
 from redrive.sources.kafka.choice import headers_home
 from redrive.sources.kafka.oversize import whole
 from redrive.sources.kafka.reading import REQUEST
@@ -57,32 +58,54 @@ class HomeSender:
     """Publishes letters and believes only the broker's own word; with a *name* of its own, in transactions."""
 
     def __init__(self, config: KafkaConfig, name: str) -> None:
-        self._config, self._in_transactions, self._heard = config, bool(name), Heard()
+        self._config, self._name, self._heard = config, name, Heard()
         self._partitions: dict[str, int] = {}  # by topic
-        ours: dict[str, Any] = {
-            "enable.idempotence": True, "acks": "all", "message.max.bytes": 1_000_000_000,
-            "message.timeout.ms": int(REQUEST * 1000), "error_cb": self._heard,
-        }  # fmt: skip
-        own_name = {"transactional.id": name} if name else {}
-        settings = {"linger.ms": 5, **config.client_settings("producer"), **config.producer_settings}
-        self._producer = Producer({**settings, **ours, **own_name})
-        if name:
-            self._begin()
+        self._is_crowded = False  # whether a batch was larger than its topic takes
+        self._alone: dict[str, int] = {}
+        self._begin()
 
     def _begin(self) -> None:
+        config = self._config
+        ours: dict[str, Any] = {
+            "enable.idempotence": True, "acks": "all", "message.max.bytes": 1_000_000_000,
+            "message.timeout.ms": int(REQUEST * 1000), "error_cb": self._heard, **self._alone,
+        }  # fmt: skip
+        own_name = {"transactional.id": self._name} if self._name else {}
+        settings = {"linger.ms": 5, **config.client_settings("producer"), **config.producer_settings}
+        self._producer = Producer({**settings, **ours, **own_name})
         try:
-            self._producer.init_transactions(REQUEST)
+            if self._name:
+                self._producer.init_transactions(REQUEST)
         except KafkaException as error:
             raise SourceError(f"cannot begin a transactional replay: {self._said(error)}") from None
 
     def send(self, parcels: list[Parcel], reader: Reader, batch: list[Any]) -> None:
         """Send *parcels*, those of *batch* that are meant, and remember that *batch* is done."""
-        if self._in_transactions:
-            self._send_at_once(parcels, reader, batch)
+        if self._name:
+            self._send_in_one(parcels, reader, batch)
             return
         unsent, why = self._send(parcels)
+        if unsent and self._goes_alone():
+            missing = {id(letter) for letter in unsent}
+            unsent, why = self._send([each for each in parcels if id(each.letter) in missing])
         reader.commit(_before(unsent, batch))
         _refuse(unsent, why)
+
+    def _goes_alone(self) -> bool:
+        """Send each letter by itself from now on, if a batch was too large; return whether that is new."""
+        if self._alone or not self._is_crowded:
+            return False
+        self._alone = ALONE
+        self._begin()
+        return True
+
+    def _send_in_one(self, parcels: list[Parcel], reader: Reader, batch: list[Any]) -> None:
+        try:
+            self._send_at_once(parcels, reader, batch)
+        except SourceError:
+            if not self._goes_alone():
+                raise
+            self._send_at_once(parcels, reader, batch)
 
     def _send_at_once(self, parcels: list[Parcel], reader: Reader, batch: list[Any]) -> None:
         self._producer.begin_transaction()
@@ -113,6 +136,7 @@ class HomeSender:
             if error is None:
                 del waiting[id(parcel)]
             else:
+                self._is_crowded = self._is_crowded or error.code() in TOO_LARGE
                 refused.append(said(error, self._config, self._heard))
 
         try:

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from redrive.engine.clock import unix_ms
 from redrive.failpoints import hit
+from redrive.sources.kafka.alone import ALONE, TOO_LARGE
 from redrive.sources.kafka.headers import dead_letter_headers
 from redrive.sources.kafka.oversize import KEPT, least, pointing, spilled, without_ours
 from redrive.sources.kafka.waiting import Waiting
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("redrive.kafka")
 _TELL_EVERY = 1.0  # seconds
 _FULL_QUEUE_REST = 0.05  # seconds until the producer has room again, or a topic's partitions may be known
-_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _HEADERS, _VALUE = 2, 3  # what is left out of a letter that is too large
 _ANY_PARTITION = -1
 
 
 class _DeadLetter:
     __slots__ = (
-        "event", "failed_at", "first_failed_at", "halts", "headers", "left_out", "record", "topic", "tries", "value"
+        "alone", "event", "failed_at", "first_failed_at", "halts", "headers", "left_out", "record", "topic", "tries",
+        "value",
     )  # fmt: skip
 
     def __init__(self, event: CompletionEvent, topic: str, *, failed_at: int, first_failed_at: int) -> None:
@@ -50,6 +51,7 @@ class _DeadLetter:
         self.record = event.record
         self.tries = 0
         self.halts = False
+        self.alone = False  # whether it shares its batch with no other: only then it is itself too large
         self.value = event.record.value
         self.headers: list[Header] | None = None  # what is left of them; until then they are made for each try
         self.left_out = 0  # what had to be left out to make it fit: 0 nothing, 3 most of its value
@@ -78,6 +80,7 @@ class DeadLetterPublisher:
         self._config, self._group, self._policy, self._topics, self._clock = config, group, policy, topics, clock
         self._delivered, self._halt, self._resume = delivered, halt, resume
         self._producer = self._connect()
+        self._lone: Producer | None = None  # sends each by itself; made when it is needed
         self._broken = False  # by an error that a producer does not survive
         self._waiting: Waiting[_DeadLetter] = Waiting()
         self._unconfirmed: dict[_DeadLetter, float] = {}  # and since when, oldest first
@@ -108,7 +111,8 @@ class DeadLetterPublisher:
         """Hear what the broker says, and publish again what is due."""
         if not self.pending:
             return
-        self._producer.poll(0)
+        for producer in self._producers():
+            producer.poll(0)
         if self._broken:
             self._reconnect()
         if self._waiting.next_due is not None:
@@ -122,17 +126,28 @@ class DeadLetterPublisher:
 
     def close(self) -> None:
         """Leave; what is not confirmed by now will run again elsewhere."""
-        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-        self._producer.flush(1.0)
+        for producer in self._producers():
+            _let_go(producer)
 
     # ------------------------------------------------------------------ one publish
 
-    def _connect(self) -> Producer:
+    def _producers(self) -> list[Producer]:
+        return [self._producer] if self._lone is None else [self._producer, self._lone]
+
+    def _producer_for(self, letter: _DeadLetter) -> Producer:
+        if not letter.alone:
+            return self._producer
+        if self._lone is None:
+            self._lone = self._connect(ALONE)
+        return self._lone
+
+    def _connect(self, own: dict[str, int] | None = None) -> Producer:
         return Producer({
             "linger.ms": 25,  # nobody waits for a dead letter but its offset, and each batch wakes two threads
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
             **self._config.client_settings("producer"),
             **self._config.producer_settings,
+            **(own or {}),
             "enable.idempotence": True,
             "acks": "all",
             "message.timeout.ms": self._config.dlq_flush_timeout_ms,
@@ -148,7 +163,7 @@ class DeadLetterPublisher:
             return
         hit("kafka.before_dlq")
         try:
-            self._producer.produce(
+            self._producer_for(letter).produce(
                 letter.topic,
                 value=letter.value,
                 key=record.key,
@@ -191,10 +206,14 @@ class DeadLetterPublisher:
         return any(each.halts and each.record.assignment is assignment for each in self._unconfirmed)
 
     def _failed(self, letter: _DeadLetter, error: KafkaError) -> None:
+        if error.code() in TOO_LARGE and not letter.alone:
+            letter.alone = True  # its batch was; it may fit
+            self._send(letter)
+            return
         self.failures += 1
         letter.tries += 1
         self._broken = self._broken or error.fatal()
-        if error.code() in _TOO_LARGE and self._shorten(letter):
+        if error.code() in TOO_LARGE and self._shorten(letter):
             self._send(letter)
             return
         delay = self._policy.delay(letter.tries, self._clock.draw())
@@ -240,7 +259,13 @@ class DeadLetterPublisher:
 
     def _reconnect(self) -> None:
         """Start over with a new producer; never within a callback of the old one, which ends the process."""
-        old, self._producer = self._producer, self._connect()
-        old.purge(in_queue=True, in_flight=True, blocking=False)
-        old.flush(1.0)  # its letters come back as failed
+        old = self._producers()
+        self._producer, self._lone = self._connect(), None
+        for producer in old:
+            _let_go(producer)  # its letters come back as failed
         self._broken = False
+
+
+def _let_go(producer: Producer) -> None:
+    producer.purge(in_queue=True, in_flight=True, blocking=False)
+    producer.flush(1.0)

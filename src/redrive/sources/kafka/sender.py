@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 from redrive.errors import Reject, SourceError
 from redrive.failpoints import hit
+from redrive.sources.kafka.alone import ALONE, TOO_LARGE
 from redrive.sources.kafka.config import topic_problem
 from redrive.sources.kafka.letters import home_of, message_of, partition_of
 
@@ -30,7 +31,7 @@ _POLL = 0.1  # seconds that the thread waits for a report
 _ROOM_REST = 0.01  # seconds until a full producer has room again
 _LAST_WORDS = 5.0  # seconds for what is under way when it is closed
 _ANY = -1  # partition
-_HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.TOPIC_EXCEPTION})
+_HOPELESS = frozenset({*TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.TOPIC_EXCEPTION})
 
 
 class KafkaSender:
@@ -50,7 +51,7 @@ class KafkaSender:
         allowed: tuple[str, ...] | None = None,
     ) -> None:
         self._config, self._topic, self._allowed = config, topic, allowed
-        self._producer: Producer | None = None
+        self._producers: dict[bool, Producer] = {}  # by whether it sends each message alone
         self._opening = threading.Lock()
         self._closed = threading.Event()
 
@@ -62,7 +63,7 @@ class KafkaSender:
             await self._send(topic, letter, partition_of(letter.origin) if home_of(letter.origin) else _ANY)
         except KafkaException as error:
             if error.args[0].fatal():
-                self._producer = None  # it takes nothing more; the next letter gets a new one
+                self._producers = {}  # it takes nothing more; the next letter gets a new one
             if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - the client's own name for it
                 raise _failure(letter, topic, error.args[0]) from None
             await self._send_anywhere(topic, letter)
@@ -71,8 +72,8 @@ class KafkaSender:
     def close(self) -> None:
         """Wait a moment for what is under way, then let go; may be called twice."""
         self._closed.set()
-        if self._producer is not None:
-            self._producer.flush(_LAST_WORDS)
+        for producer in self._producers.values():
+            producer.flush(_LAST_WORDS)
 
     def _target(self, letter: Letter) -> str:
         given = self._topic(letter) if callable(self._topic) else self._topic
@@ -84,9 +85,18 @@ class KafkaSender:
         return topic
 
     async def _send(self, topic: str, letter: Letter, partition: int) -> None:
+        try:
+            await self._reported(topic, letter, partition, alone=False)
+        except KafkaException as error:
+            if error.args[0].code() not in TOO_LARGE:
+                raise
+            await self._reported(topic, letter, partition, alone=True)  # its batch was; it may fit
+
+    async def _reported(self, topic: str, letter: Letter, partition: int, *, alone: bool) -> None:
+        producer = self._connected(alone=alone)
         loop = asyncio.get_running_loop()
         report: asyncio.Future[None] = loop.create_future()
-        await self._produce(topic, letter, partition, lambda error, _: _tell(loop, report, error))
+        await _produce(producer, topic, letter, partition, lambda error, _: _tell(loop, report, error))
         await report
 
     async def _send_anywhere(self, topic: str, letter: Letter) -> None:
@@ -96,34 +106,22 @@ class KafkaSender:
         except KafkaException as error:
             raise _failure(letter, topic, error.args[0]) from None
 
-    async def _produce(self, topic: str, letter: Letter, partition: int, heard: Callable[[Any, Any], None]) -> None:
-        message, producer = message_of(letter), self._connected()
-        headers: Any = message.headers
-        while True:
-            try:
-                producer.produce(
-                    topic, value=message.value, key=message.key, headers=headers, partition=partition, on_delivery=heard
-                )
-            except BufferError:
-                await asyncio.sleep(_ROOM_REST)
-            else:
-                return
-
-    def _connected(self) -> Producer:
+    def _connected(self, *, alone: bool) -> Producer:
         with self._opening:
             if self._closed.is_set():
                 raise SourceError("this sender is closed; make a new one")
-            if self._producer is None:
-                self._producer = self._connect()
-                threading.Thread(target=self._hear, args=(self._producer,), name="redrive-sender", daemon=True).start()
-            return self._producer
+            if alone not in self._producers:
+                made = self._producers[alone] = self._connect(ALONE) if alone else self._connect()
+                threading.Thread(target=self._hear, args=(made,), name="redrive-sender", daemon=True).start()
+            return self._producers[alone]
 
-    def _connect(self) -> Producer:
+    def _connect(self, own: dict[str, int] | None = None) -> Producer:
         return Producer({
             "linger.ms": 5,
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
             **self._config.client_settings("producer"),
             **self._config.producer_settings,
+            **(own or {}),
             "enable.idempotence": True,
             "acks": "all",
             "message.timeout.ms": self._config.dlq_flush_timeout_ms,
@@ -132,6 +130,22 @@ class KafkaSender:
     def _hear(self, producer: Producer) -> None:
         while not self._closed.is_set():  # also one that was replaced: somebody may still wait for its reports
             producer.poll(_POLL)
+
+
+async def _produce(
+    producer: Producer, topic: str, letter: Letter, partition: int, heard: Callable[[Any, Any], None]
+) -> None:
+    message = message_of(letter)
+    headers: Any = message.headers
+    while True:
+        try:
+            producer.produce(
+                topic, value=message.value, key=message.key, headers=headers, partition=partition, on_delivery=heard
+            )
+        except BufferError:
+            await asyncio.sleep(_ROOM_REST)
+        else:
+            return
 
 
 def _tell(loop: asyncio.AbstractEventLoop, report: asyncio.Future[None], error: KafkaError | None) -> None:

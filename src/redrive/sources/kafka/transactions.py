@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from redrive.engine.clock import new_id, unix_ms
 from redrive.errors import SourceError
 from redrive.failpoints import hit
+from redrive.sources.kafka.alone import ALONE, TOO_LARGE
 from redrive.sources.kafka.bits import NARROW, WIDE
 from redrive.sources.kafka.headers import dead_letter_headers
 from redrive.sources.kafka.offset_map import LIMIT, fits, write_map
@@ -99,6 +100,7 @@ class Transactions:
         self._last = self._not_before = 0.0
         self._failing: dict[Assignment, _Failing] = {}  # these have a transaction each: one may hold up itself only
         self._there: set[str] = set()  # topics that are known to exist
+        self._alone: dict[str, int] = {}  # of each message, once a batch was larger than its topic takes
         self._asked = False  # whether the broker was asked to commit
         self._in_doubt: list[_Part] = []  # … and did not say whether it has
         self.published = 0  # dead letters
@@ -297,6 +299,8 @@ class Transactions:
         self._there.clear()  # one of them may be gone
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._shorten()
+        if error.code() in TOO_LARGE:
+            self._alone = ALONE
         if not self._abort(fatal=error.fatal()) and self._asked:
             self._in_doubt = parts
         form = "a transaction of %s failed and is tried again: %s"
@@ -364,6 +368,7 @@ class Transactions:
             "allow.auto.create.topics": True,  # if the broker does: by asking for one, not only by writing to it
             **self._config.client_settings("producer"),
             **self._config.producer_settings,
+            **self._alone,
             "enable.idempotence": True,
             "acks": "all",
             "transactional.id": self._name,
