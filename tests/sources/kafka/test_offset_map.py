@@ -46,6 +46,12 @@ def test_one_stuck_record_before_fifty_thousand_done_costs_a_few_characters():
     assert len(write_map(10, [(11, 50_011)])) < 12
 
 
+@pytest.mark.parametrize("touching", [[(10, 12)], [(11, 13), (13, 15)], [(11, 13), (12, 15)]])
+def test_ranges_that_touch_are_not_written_for_they_would_be_read_as_others(touching):
+    with pytest.raises(ValueError, match="not apart"):
+        write_map(10, touching)
+
+
 def test_nothing_done_beyond_means_no_text():
     assert write_map(10, []) == ""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.offsets import Ranges
 
 LIMIT = 4095  # characters: the broker allows 4096, and the client adds one
-_VERSION = 1
+_VERSION = 2  # maps of version 1 may be wrong: ranges that touched each other were written as if they were apart
 _HEAD = 4 + 16 + 5 + 5 + 16  # version, checksum, two Rice parameters, number of stretches
 _MOST = (1 << 16) - 1
 
@@ -60,6 +60,8 @@ def _stretches(offset: int, done: Ranges) -> tuple[list[int], list[int]]:
     """Return the lengths of the open and of the done stretches, each less one, since none is empty."""
     edges = [offset, *(high for _, high in done)]
     opens = [low - before - 1 for before, (low, _) in zip(edges, done, strict=False)]
+    if min(opens, default=0) < 0:  # it would read as if the rest were one further on: better to stop than to lose that
+        raise ValueError(f"what is done beyond offset {offset} is not apart from it, or from each other")
     return opens, [high - low - 1 for low, high in done]
 
 

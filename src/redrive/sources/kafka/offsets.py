@@ -47,7 +47,7 @@ class OffsetTracker:
     @property
     def watermark(self) -> int | None:
         """The offset to commit: everything below is done. None before the first record."""
-        return self._window[0] if self._window else self._next
+        return self._window[0] if self._window else self._past
 
     def add(self, record: Record) -> bool:
         """
@@ -97,17 +97,9 @@ class OffsetTracker:
 
     def done_beyond(self) -> Ranges:
         """Return the ranges above the watermark that are done; what was never received counts with its left."""
-        ranges: Ranges = []
-        start: int | None = None
-        for offset in self._window if self._done else ():
-            if offset in self._done:
-                start = offset if start is None else start
-            elif start is not None:
-                ranges.append((start, offset))
-                start = None
-        if start is not None and self._next is not None:
-            ranges.append((start, self._next))
-        return [*ranges, *self._not_seen_again()]
+        if self._done:
+            return self.if_done(())[1]
+        return list(self._not_seen_again(self._next if self._window else self._past))
 
     def if_done(self, offsets: Container[int]) -> tuple[int | None, Ranges]:
         """Return the watermark, and the ranges done beyond it, as they would be if *offsets* were done too."""
@@ -123,15 +115,24 @@ class OffsetTracker:
             elif start is not None:
                 ranges.append((start, offset))
             start = None
-        if watermark is None:
-            watermark = self._next
-        elif start is not None and self._next is not None:
-            ranges.append((start, self._next))
-        return watermark, [*ranges, *self._not_seen_again()]
+        is_open = watermark is not None and start is None  # the last one received: what follows it stands alone
+        tail = self._next if is_open else self._past
+        if watermark is not None and start is not None and tail is not None:
+            ranges.append((start, tail))
+        return tail if watermark is None else watermark, [*ranges, *self._not_seen_again(tail)]
 
-    def _not_seen_again(self) -> Iterator[tuple[int, int]]:
-        """Yield what an earlier owner had done and we have not received yet: the next owner needs it too."""
-        at = self._next
+    @property
+    def _past(self) -> int | None:
+        """The offset after the last one received, or after what an earlier owner had done from there on."""
+        for low, high in self._restored:
+            if self._next is None or low > self._next:
+                break
+            if high > self._next:
+                return high
+        return self._next
+
+    def _not_seen_again(self, at: int | None) -> Iterator[tuple[int, int]]:
+        """Yield what an earlier owner had done from *at* on, which we have not received: the next owner needs it."""
         for low, high in self._restored:
             if at is None:
                 yield low, high
