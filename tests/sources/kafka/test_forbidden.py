@@ -140,6 +140,23 @@ async def test_of_a_dead_letter_topic_that_is_hidden_and_must_not_be_made_health
 
 
 @pytest.mark.slow
+async def test_a_topic_of_parked_keys_that_may_not_be_read_stops_the_consumer(guarded):
+    parked = f"{guarded.dlq}.parked"
+    guarded.create(topic=parked, cleanup_policy="compact")
+    await rule(guarded, ResourceType.TOPIC, parked, ALLOW="WRITE DESCRIBE DESCRIBE_CONFIGS")
+    with pytest.raises(SourceError, match=r"cannot be read from .*parked.*; allow this client the topic, or set"):
+        await start(guarded, dlq_park_keys=True)
+
+
+@pytest.mark.slow
+async def test_a_topic_of_parked_keys_is_not_made_by_who_is_to_make_none(guarded):
+    guarded.create(topic=guarded.dlq)
+    with pytest.raises(SourceError, match=r"no topic of parked keys .*; create it with cleanup.policy=compact, or set"):
+        await start(guarded, dlq_park_keys=True, dlq_create_topics=False)
+    assert f"{guarded.dlq}.parked" not in guarded.topics()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("it_is", ["absent", "visible", "hidden"])
 async def test_a_topic_of_parked_keys_that_may_not_be_written_to_is_found_at_the_start(guarded, it_is):
     parked = f"{guarded.dlq}.parked"

@@ -19,6 +19,7 @@ from redrive.errors import SourceError
 from redrive.sources.kafka.parked import PARKED
 from redrive.sources.kafka.reading import Reader
 from redrive.sources.kafka.topics import BrokerAway
+from redrive.sources.kafka.trouble import is_final, said
 from redrive.sources.kafka.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -167,6 +168,11 @@ class Parking:
         """Take in one message; return the partitions that are read up to their end."""
         place = message.topic(), message.partition()
         error = message.error()
+        if error is not None and is_final(error):
+            why = said(error, self._config)
+            raise SourceError(
+                f"which keys are parked cannot be read from {place[0]!r}: {why}, or set dlq_park_keys=False"
+            )
         if error is not None:
             return {place} if error.code() == KafkaError._PARTITION_EOF else set()  # noqa: SLF001 - the client's name
         self._positions[place] = message.offset() + 1

@@ -175,6 +175,11 @@ class DeadLetterTopics:
 
     def _prepare_parked(self, name: str, known: dict[str, Any], source: Any) -> None:
         """Make sure that it is known which keys are parked: one record for each, kept until it is released."""
+        if name not in known and not self._config.dlq_create_topics:
+            raise SourceError(
+                f"there is no topic of parked keys {name!r} that this client may see; create it with "
+                "cleanup.policy=compact, or set dlq_create_topics=True or dlq_park_keys=False"
+            )
         if name not in known:
             self._make(name, source, {"cleanup.policy": "compact"}, _PARKED_KEYS)
         partitions = self._writable(name, _PARKED_KEYS)
