@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 
 import pytest
-from tests.servers.kafka import Broker, Missing
+from tests.servers.kafka import Broker
+from tests.sources.kafka.needed import needed
 from tests.sources.kafka.stage import Stage
 
 
 @pytest.fixture(scope="session")
 def broker():
     pytest.importorskip("confluent_kafka")
-    try:
-        with Broker() as running:
-            yield running
-    except Missing as why:
-        (pytest.fail if "CI" in os.environ else pytest.skip)(str(why))
+    with needed(), Broker() as running:
+        yield running
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import closing, suppress
 
 import pytest
@@ -16,7 +15,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.servers.kafka import Broker, Missing
+from tests.servers.kafka import Broker
+from tests.sources.kafka.needed import needed
 from tests.sources.kafka.stage import LIMIT, Stage, running, until
 
 from redrive import Reject
@@ -89,11 +89,8 @@ async def start(stage: Stage, **settings: object) -> None:
 
 @pytest.fixture(scope="module")
 def strict():
-    try:
-        with Broker(**RULES) as broker:
-            yield broker
-    except Missing as why:
-        (pytest.fail if "CI" in os.environ else pytest.skip)(str(why))
+    with needed(), Broker(**RULES) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.servers.kafka import Broker, Missing
+from tests.servers.kafka import Broker
 from tests.servers.ports import free_port
+from tests.sources.kafka.needed import needed
 from tests.sources.kafka.stage import LIMIT, Stage, running, until
 
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
@@ -48,11 +49,8 @@ class Guarded(Broker):
 
 @pytest.fixture(scope="module")
 def guarded():
-    try:
-        with Guarded() as broker:
-            yield broker
-    except Missing as why:
-        (pytest.fail if "CI" in os.environ else pytest.skip)(str(why))
+    with needed(), Guarded() as broker:
+        yield broker
 
 
 def redrive(*words, **variables):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 
 import pytest
-from tests.servers.kafka import Missing
+from tests.sources.kafka.needed import needed
 from tests.sources.kafka.stage import Stage, running, until
 
 from redrive import Reject
@@ -21,11 +20,8 @@ pytestmark = [pytest.mark.torture, pytest.mark.alone]
 
 @pytest.fixture(scope="module")
 def cluster():
-    try:
-        with Cluster() as running_nodes:
-            yield running_nodes
-    except Missing as why:
-        (pytest.fail if "CI" in os.environ else pytest.skip)(str(why))
+    with needed(), Cluster() as running_nodes:
+        yield running_nodes
 
 
 class Watch:
