@@ -17,28 +17,31 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from redrive.core.breaker import BreakerRules
+from redrive.core.budget import budget_of
 from redrive.core.classify import RELAY
 from redrive.core.facts import Enqueued
 from redrive.core.letter import Draft, Letter, Priority, micros
 from redrive.desk import subscriptions
 from redrive.desk.face import Desk
 from redrive.engine.clock import SystemClock, new_id
+from redrive.engine.declaring import Limits, queue_spec
 from redrive.engine.drafting import encode, headers_of, metadata_of, policy_text, priority_of, uuid_of
 from redrive.engine.handler import build_handler
 from redrive.engine.watchdog import Watchdog
-from redrive.errors import HandlerError, SettingsError, SourceError
+from redrive.errors import HandlerError, SourceError
 from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
-from redrive.stores.contract import QueueSpec, Subscription
+from redrive.stores.contract import Subscription
 from redrive.sync import Sync
-from redrive.wiring import build_worker, default_rules, open_outboxes, open_reporter, open_store
+from redrive.wiring import build_worker, open_outboxes, open_reporter, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
 
+    from redrive.core.budget import BudgetRules
     from redrive.core.facts import Fact
     from redrive.core.policy import RetryPolicy
     from redrive.core.sending import Sender
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
     from redrive.sources.outbox.face import AsyncOutbox, Outbox
     from redrive.sources.outbox.relay import Relay
     from redrive.sources.outbox.users import Outboxes
-    from redrive.stores.contract import Receipt, Store
+    from redrive.stores.contract import QueueSpec, Receipt, Store
     from redrive.wiring import Parts
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -76,6 +79,7 @@ class Redrive:
         self._queues: dict[str, QueueSpec] = {}
         self._concurrency: dict[str, int] = {}
         self._breakers: dict[str, BreakerRules] = {}
+        self._budgets: dict[str, BudgetRules | None] = {}
         self._subscriptions: list[tuple[str, str]] = []
         self._outboxes: Outboxes | None = None
         self._url = None if store else self.settings.url
@@ -103,7 +107,6 @@ class Redrive:
                 f"cannot register a second handler for {kind!r}: {self.handlers[kind].name!r} has it; "
                 "give one of them another kind"
             )
-        options.setdefault("rules", default_rules(self.store))
         handler = build_handler(kind, function, **options)
         self.handlers[kind] = handler
         if handler.breaker is not None:
@@ -132,18 +135,23 @@ class Redrive:
         max_size: int | None = None,
         rate: float | None = None,
         max_in_flight: int | None = None,
+        retry_budget: BudgetRules | str | bool | None = None,
     ) -> None:
-        """Declare a queue: *concurrency* is per process, the other limits hold over all workers."""
-        limits = {"concurrency": concurrency, "max_size": max_size, "rate": rate, "max_in_flight": max_in_flight}
-        problems = [
-            f"{limit} of queue {name!r} is {value!r}; it must be above 0, or absent for no limit"
-            for limit, value in limits.items()
-            if value is not None and value <= 0
-        ]
-        if problems:
-            raise SettingsError(problems)
-        spec = QueueSpec(name=name, ordered=ordered, max_size=max_size, rate=rate, max_in_flight=max_in_flight)
-        self._queues[name] = spec
+        """
+        Declare a queue: *concurrency* is per process, the other limits hold over all workers.
+
+        *retry_budget* is True, or such as `"ratio=0.2,floor=10,burst=100"`: retries beyond it wait longer than
+        their policy says. False is none, whatever the setting of that name says.
+        """
+        limits: Limits = {
+            "concurrency": concurrency,
+            "max_size": max_size,
+            "rate": rate,
+            "max_in_flight": max_in_flight,
+        }
+        self._queues[name] = queue_spec(name, limits, ordered=ordered)
+        if retry_budget is not None:
+            self._budgets[name] = budget_of(retry_budget)
         if concurrency is not None:
             self._concurrency[name] = concurrency
 
@@ -330,6 +338,7 @@ class Redrive:
             self.settings,
             clock=self.clock,
             announce=self.hub,
+            budgets=self._budgets,
         )
 
     def _catch_signals(self) -> list[signal.Signals]:

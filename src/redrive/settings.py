@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
 
-from redrive.errors import SettingsError
+from redrive.core.budget import OFF, BudgetRules
+from redrive.errors import PolicyError, SettingsError
 from redrive.sources.kafka.variables import read_configs, unread
 from redrive.stores.contract import Retention
 
@@ -98,6 +99,11 @@ class Settings(BaseSettings):
         description="How long handled keys are kept after their letters are gone; absent keeps them for ever.",
         examples=[30],
     )
+    retry_budget: str | None = Field(
+        None,
+        description="A retry budget for every queue that names none itself: `on`, or its ratio, floor and burst.",
+        examples=["ratio=0.2,floor=10,burst=100"],
+    )
     release: str | None = Field(
         None, description="The version of the code, kept with each failure.", examples=["1.4.2"]
     )
@@ -132,11 +138,25 @@ class Settings(BaseSettings):
             raise ValueError("it must be a module and an attribute")
         return value
 
+    @field_validator("retry_budget")
+    @classmethod
+    def _is_budget(cls, value: str | None) -> str | None:
+        try:
+            BudgetRules.parse(value or OFF)
+        except PolicyError:
+            raise ValueError("it must be on, off, or some of ratio, floor, burst and longest as numbers") from None
+        return value
+
     @field_validator("*", mode="before")
     @classmethod
     def _none_is_absent(cls, value: object) -> object:
         """Let `REDRIVE_RETENTION_DELIVERED_DAYS=none` say what TOML and the environment cannot."""
         return None if isinstance(value, str) and value.strip().lower() == "none" else value
+
+    @property
+    def budget(self) -> BudgetRules | None:
+        """The retry budget of queues that name none, or None."""
+        return BudgetRules.parse(self.retry_budget or OFF)
 
     @property
     def retention(self) -> Retention:

@@ -14,7 +14,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from redrive.core.classify import HANDLER, OUTBOX
 from redrive.engine.dependencies import Dependencies
 from redrive.engine.lines import Lines
 from redrive.engine.processes import ProcessEngine
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from redrive.core.breaker import BreakerRules
-    from redrive.core.classify import Rules
+    from redrive.core.budget import BudgetRules
     from redrive.core.facts import Fact
     from redrive.core.letter import Draft
     from redrive.engine.clock import Clock
@@ -126,11 +125,6 @@ def open_outboxes(store: Store, draft: Callable[..., Draft]) -> Outboxes:
     return Outboxes(cast("PostgresStore", store), draft)
 
 
-def default_rules(store: Store) -> Rules:
-    """Return what errors mean to handlers that say nothing else: the outbox also gives up on invalid data."""
-    return OUTBOX if hasattr(store, "schema") else HANDLER
-
-
 class Parts(NamedTuple):
     """A worker and what a test wants to hold of it."""
 
@@ -153,8 +147,9 @@ def build_worker(
     *,
     clock: Clock,
     announce: Callable[[Fact], None],
+    budgets: Mapping[str, BudgetRules | None],
 ) -> Parts:
-    """Put a worker together for *handlers*."""
+    """Put a worker together for *handlers*; *budgets* are those of queues that say something of theirs."""
     lines = Lines(
         handlers.values(),
         dict(concurrency),
@@ -174,8 +169,17 @@ def build_worker(
         worker=tools.name,
         lease=settings.lease_seconds,
         release=settings.release,
+        budgets=_asked_for(budgets, handlers, settings.budget),
     )
     return Parts(_worker(tools, processor, settings, clock, announce), processor, lines)
+
+
+def _asked_for(
+    declared: Mapping[str, BudgetRules | None], handlers: Mapping[str, Handler], default: BudgetRules | None
+) -> dict[str, BudgetRules]:
+    """Return the retry budgets of the queues that have one."""
+    found = {handler.queue: declared.get(handler.queue, default) for handler in handlers.values()}
+    return {queue: rules for queue, rules in found.items() if rules is not None}
 
 
 class _Tools(NamedTuple):

@@ -213,3 +213,11 @@ def test_the_url_comes_from_the_environment_when_not_given(monkeypatch):
     monkeypatch.setenv("REDRIVE_URL", "memory://")
     assert Redrive().settings.url == "memory://"
     assert Redrive("sqlite:///other.db").settings.url == "sqlite:///other.db"
+
+
+@pytest.mark.parametrize(
+    "limits", [{"concurrency": 1.5}, {"rate": float("inf")}, {"max_size": 9.5}, {"rate": "1"}, {"max_in_flight": True}]
+)
+def test_a_limit_that_is_no_number_is_refused(app, limits):
+    with pytest.raises(SettingsError, match=f"{next(iter(limits))} of queue 'mails' is .* above 0"):
+        app.queue("mails", **limits)

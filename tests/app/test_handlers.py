@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from datetime import timedelta
 from itertools import pairwise
 
+import msgspec
+import pydantic
 import pytest
 from tests.app.far_away import die, pid_of
 
@@ -352,3 +355,35 @@ class Gauge:
     async def __aexit__(self, *_) -> None:
         with self._lock:
             self.now -= 1
+
+
+class Order(pydantic.BaseModel):
+    order: int
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        (lambda: Order.model_validate({"order": "many"}), 1),
+        (lambda: msgspec.json.decode(b'"x"', type=int), 1),
+        (lambda: raised(sqlite3.IntegrityError("UNIQUE")), 1),
+        (lambda: raised(ValueError("of my own code")), 2),
+        (lambda: int("x"), 2),
+        (lambda: raised(KeyError("x")), 2),
+    ],
+    ids=["pydantic", "msgspec", "integrity", "own value error", "int", "key"],
+)
+async def test_what_is_terminal_by_default_is_so_on_every_store(app, driven, error, attempts):
+    @app.handler("order.created", policy=TWICE)
+    async def ship(order: dict):
+        error()
+
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        (letter,) = await test.letters("status:failed")
+    assert letter.attempts == attempts
+
+
+def raised(error: Exception) -> None:
+    raise error

@@ -17,6 +17,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.testing import drive
 
 if TYPE_CHECKING:
+    from redrive.core.budget import BudgetRules
     from redrive.stores.contract import Store
 
 
@@ -89,6 +90,7 @@ async def test_an_outcome_is_settled_however_long_the_store_is_away(app, away, c
 @pytest.mark.parametrize("call", ["spend", "report", "exchange"])
 async def test_no_call_that_fails_costs_a_letter_or_stops_the_worker(app, away, clock, call):
     app.breaker("warehouse", failures=50)
+    app.queue("default", retry_budget=True)
     tries: Counter[int] = Counter()
 
     @app.handler("order.created", breaker="warehouse", policy=RetryPolicy.constant(1, max_attempts=3))
@@ -112,9 +114,11 @@ async def test_a_retry_is_decided_and_paid_for_once_however_often_the_store_refu
     gate, draws, paid = asyncio.Event(), [], Counter()
     spend, draw = away.store.spend, clock.draw
 
-    async def watched(queue: str, *, firsts: int, retries: int) -> float:
+    app.queue("default", retry_budget=True)
+
+    async def watched(queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         paid.update(firsts=firsts, retries=retries)
-        return await spend(queue, firsts=firsts, retries=retries)
+        return await spend(queue, rules, firsts=firsts, retries=retries)
 
     @app.handler("order.created", policy=RetryPolicy.constant(60, max_attempts=3))
     async def ship(order: dict):

@@ -56,6 +56,7 @@ FUNCTIONS = st.sampled_from(
         (RetryPolicy.kafka(retry_jitter_ms=0), [1, 2, 4, 8, 16, 30, 30]),
         (RetryPolicy.kafka(retry_jitter_ms=0, exponential_backoff=False), [1, 1, 1]),
         (RetryPolicy.kafka(retry_backoff_ms=0, retry_jitter_ms=0), [0, 0]),
+        (RetryPolicy.kafka(retry_jitter_ms=0, exponential_backoff=False, max_retry_backoff_ms=300), [0.3, 0.3]),
         (RetryPolicy.constant(7), [7, 7]),
         (RetryPolicy.linear(5, cap=12), [5, 10, 12]),
         (RetryPolicy.exponential(2, cap=100, multiplier=3, jitter="none"), [2, 6, 18, 54, 100]),
@@ -205,3 +206,15 @@ def test_policies_are_values():
     assert hash(RetryPolicy.exponential(2)) == hash(RetryPolicy.exponential(2))
     assert replace(RetryPolicy.EXPONENTIAL, max_attempts=9).text.count("max_attempts=9") == 1
     assert repr(RetryPolicy.NEVER) == "RetryPolicy('never')"
+
+
+def test_a_policy_that_says_nothing_is_the_default_one():
+    assert RetryPolicy() == DEFAULT_RETRY_POLICY == RetryPolicy.exponential()
+    short = RetryPolicy(max_attempts=3, terminal_errors=(KeyError,))
+    assert short == RetryPolicy.exponential(max_attempts=3, terminal_errors=(KeyError,))
+    assert RetryPolicy.parse(RetryPolicy(max_attempts=3).text) == RetryPolicy(max_attempts=3)
+
+
+def test_never_is_one_try():
+    with pytest.raises(PolicyError, match=r"RetryPolicy\.never\(\)"):
+        RetryPolicy(backoff=RetryPolicy.NEVER.backoff)

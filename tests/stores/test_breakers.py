@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from redrive.core.breaker import BreakerRules, BreakerState
-from redrive.core.budget import DEFAULT_BUDGET_RULES
+from redrive.core.budget import BudgetRules
 
 RULES = BreakerRules(failures=3, ratio=0.5, window=60, open_for=30, probes=2)
+BUDGET = BudgetRules(ratio=0.2, floor=10, burst=100)
 
 
 async def test_a_new_breaker_lets_everything_through(store):
@@ -57,18 +58,18 @@ async def test_breakers_are_shown_as_they_stand_now(store, clock):
 
 
 async def test_an_empty_retry_budget_asks_for_a_wait(store, clock):
-    burst, floor = DEFAULT_BUDGET_RULES.burst, DEFAULT_BUDGET_RULES.floor
-    assert await store.spend("work", firsts=0, retries=int(burst)) == 0
-    assert await store.spend("work", firsts=0, retries=20) == pytest.approx(20 / floor)
-    assert await store.spend("other", firsts=0, retries=1) == 0
+    burst, floor = BUDGET.burst, BUDGET.floor
+    assert await store.spend("work", BUDGET, firsts=0, retries=int(burst)) == 0
+    assert await store.spend("work", BUDGET, firsts=0, retries=20) == pytest.approx(20 / floor)
+    assert await store.spend("other", BUDGET, firsts=0, retries=1) == 0
     clock.advance(10)
-    assert await store.spend("work", firsts=0, retries=1) == 0
+    assert await store.spend("work", BUDGET, firsts=0, retries=1) == 0
 
 
 async def test_first_attempts_earn_retries(store):
-    await store.spend("work", firsts=0, retries=int(DEFAULT_BUDGET_RULES.burst))
-    await store.spend("work", firsts=100, retries=0)
-    assert await store.spend("work", firsts=0, retries=int(100 * DEFAULT_BUDGET_RULES.ratio)) == 0
+    await store.spend("work", BUDGET, firsts=0, retries=int(BUDGET.burst))
+    await store.spend("work", BUDGET, firsts=100, retries=0)
+    assert await store.spend("work", BUDGET, firsts=0, retries=int(100 * BUDGET.ratio)) == 0
 
 
 async def test_a_key_is_handled_once_per_handler(store):

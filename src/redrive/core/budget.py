@@ -3,14 +3,19 @@ How many retries a queue can afford.
 
 Owns the retry budget as a value: first attempts earn a share of a retry, time earns a
 floor, retries spend. Backoff calms one letter; only a budget calms a fleet that failed
-together. An empty budget delays and never fails a letter. Knows no clock and no store.
+together. An empty budget delays and never fails a letter. A queue has one only if it asks for
+it: otherwise the policy's formula is what happens. Knows no clock and no store.
 """
 
 from __future__ import annotations
 
+from math import isfinite
+
 import msgspec
 
 from redrive.errors import PolicyError
+
+ON, OFF = "on", "off"
 
 
 class BudgetRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,9 +28,38 @@ class BudgetRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a budget that could never be paid back."""
-        if self.floor <= 0 or self.ratio < 0 or self.burst < 0 or self.longest < 0:
-            message = f"the retry budget {self!r} makes no sense: floor must be above 0, the rest not below 0"
-            raise PolicyError(message)
+        rules = msgspec.structs.asdict(self)
+        problems = [
+            f"{name} is {value!r} and must be a number" for name, value in rules.items() if not _is_number(value)
+        ]
+        if not problems and (self.floor <= 0 or min(rules.values()) < 0):
+            problems = ["floor must be above 0, the rest not below 0"]
+        if problems:
+            raise PolicyError(f"the retry budget {self.text!r} makes no sense: " + "; ".join(problems))
+
+    @property
+    def text(self) -> str:
+        """How it is written; `parse` reads it."""
+        return ",".join(f"{name}={value}" for name, value in msgspec.structs.asdict(self).items())
+
+    @classmethod
+    def parse(cls, text: str) -> BudgetRules | None:
+        """Read `on`, `off` (None), or `ratio=0.2,floor=10,burst=100,longest=300`; raise PolicyError."""
+        said = text.strip().lower()
+        if said in (ON, OFF):
+            return cls() if said == ON else None
+        try:
+            pairs = [part.partition("=") for part in said.split(",")]
+            rules = {name.strip(): float(value) for name, _, value in pairs}
+            if len(rules) < len(pairs) or not rules.keys() <= set(cls.__struct_fields__):
+                raise ValueError  # noqa: TRY301 - one sentence for all of them
+        except ValueError:
+            names = ", ".join(cls.__struct_fields__)
+            raise PolicyError(
+                f"cannot read the retry budget {text!r}: it is {ON}, {OFF}, or some of {names} as numbers, "
+                "such as ratio=0.2,floor=10,burst=100"
+            ) from None
+        return cls(**rules)
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -35,7 +69,21 @@ class Budget(msgspec.Struct, frozen=True):
     at: float
 
 
-DEFAULT_BUDGET_RULES = BudgetRules()
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
+def budget_of(given: BudgetRules | str | bool) -> BudgetRules | None:  # noqa: FBT001 - "on" and "off" as users say it
+    """Return the rules that somebody asked for: True are the usual ones, False is none; raise PolicyError."""
+    if isinstance(given, bool):
+        return BudgetRules() if given else None
+    if isinstance(given, str):
+        return BudgetRules.parse(given)
+    if not isinstance(given, BudgetRules):
+        raise PolicyError(
+            f"cannot use {type(given).__name__} as a retry budget: give True, False, a text or BudgetRules"
+        )
+    return given
 
 
 def spend(budget: Budget | None, rules: BudgetRules, firsts: int, retries: int, now: float) -> tuple[Budget, float]:

@@ -60,10 +60,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     is_grouped: bool = True  # frames and fingerprint are kept; where nobody groups, every retry would pay for them
 
 
-HANDLER = Rules(name="handler", terminal_meanings=frozenset({Meaning.INTEGRITY}))
-OUTBOX = Rules(name="outbox", terminal_meanings=frozenset({Meaning.INTEGRITY, Meaning.INVALID}))
+HANDLER = Rules(name="handler", terminal_meanings=frozenset({Meaning.INTEGRITY, Meaning.INVALID}))  # on every store
 RELAY = Rules(name="relay", terminal_categories=_HOPELESS)
 KAFKA = Rules(name="kafka", undecodable_is_terminal=False, is_grouped=False)
+INBOX = Rules(name="inbox", undecodable_is_terminal=False)
 WORKFLOW = Rules(name="workflow", unknown=Category.PERMANENT, terminal_categories=_HOPELESS, reads_texts=True)
 
 

@@ -50,19 +50,20 @@ class RetryPolicy:
     """
     When and how often to try again, as one value.
 
-    Made by its named constructors; raises PolicyError with every problem at once.
+    `RetryPolicy()` is the default policy; other backoffs are made by its named constructors. Raises PolicyError
+    with every problem at once.
     *jitter* is `none`, `full` (anything up to the wait), `equal` (half of it fixed) or
     `additive(span)` (the wait plus up to *span* seconds, also beyond the cap).
     *total* limits how many seconds a cycle may last. Errors are named by class or by text,
     such as `"sqlalchemy.exc.IntegrityError"`.
     """
 
-    backoff: Backoff
-    first: float = 0.0  # seconds after the first try
-    cap: float = 0.0  # seconds; no wait before additive jitter is longer
+    backoff: Backoff = Backoff.EXPONENTIAL
+    first: float = 1.0  # seconds after the first try
+    cap: float = 300.0  # seconds; no wait before additive jitter is longer
     multiplier: float = _DOUBLE
-    jitter: str = "none"
-    max_attempts: int = 1  # tries, the first included
+    jitter: str = "full"
+    max_attempts: int = 5  # tries, the first included
     total: float | None = None
     terminal_errors: ErrorNames = ()
     retryable_errors: ErrorNames = ()
@@ -163,6 +164,9 @@ class RetryPolicy:
         """Try again in the next round."""
         return cls(
             backoff=Backoff.IMMEDIATE,
+            first=0.0,
+            cap=0.0,
+            jitter="none",
             max_attempts=max_attempts,
             **limits,
         )
@@ -170,7 +174,7 @@ class RetryPolicy:
     @classmethod
     def never(cls) -> RetryPolicy:
         """Try once; a failure waits for a person."""
-        return cls(backoff=Backoff.NEVER)
+        return cls(backoff=Backoff.NEVER, first=0.0, cap=0.0, jitter="none", max_attempts=1)
 
     @classmethod
     def custom(
@@ -190,6 +194,7 @@ class RetryPolicy:
         return cls(
             backoff=Backoff.CUSTOM,
             function=function,
+            first=0.0,
             cap=cap,
             max_attempts=max_attempts,
             jitter=jitter,
@@ -215,7 +220,7 @@ class RetryPolicy:
         jitter = f"additive({policy_text.number(retry_jitter_ms / 1000)})"
         if exponential_backoff:
             return cls.exponential(min(first, cap), cap, max_attempts=max_retries, jitter=jitter)
-        return cls.constant(first, max_attempts=max_retries, jitter=jitter)
+        return cls.constant(min(first, cap), max_attempts=max_retries, jitter=jitter)
 
     @classmethod
     def parse(cls, text: str) -> RetryPolicy:
@@ -296,6 +301,8 @@ def _problems(policy: RetryPolicy) -> list[str]:
         found.append(f"multiplier is {policy.multiplier!r} and must be a number from 1 up")
     if type(policy.max_attempts) is not int or policy.max_attempts < 1:
         found.append(f"max_attempts is {policy.max_attempts!r} and must be a whole number from 1 up (it counts tries)")
+    if policy.backoff is Backoff.NEVER and policy.max_attempts != 1:
+        found.append("never tries once; make it by RetryPolicy.never()")
     if _span(policy.jitter) is None:
         found.append(f"jitter is {policy.jitter!r} and must be none, full, equal or additive(SECONDS)")
     if (policy.backoff is Backoff.CUSTOM) != callable(policy.function):
@@ -368,4 +375,4 @@ RetryPolicy.LINEAR = RetryPolicy.linear(5 * MINUTE, max_attempts=4)
 RetryPolicy.EXPONENTIAL = RetryPolicy.exponential(MINUTE, 60 * MINUTE, max_attempts=4, jitter="none")
 RetryPolicy.IMMEDIATE = RetryPolicy.immediate(max_attempts=4)
 
-DEFAULT_RETRY_POLICY = RetryPolicy.exponential()
+DEFAULT_RETRY_POLICY = RetryPolicy()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from redrive.failpoints import hit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from redrive.core.budget import BudgetRules
     from redrive.core.decide import Outcome
     from redrive.core.facts import Fact
     from redrive.core.moves import Move
@@ -66,10 +68,12 @@ class Processor:
         worker: str,
         lease: float,
         release: str | None = None,
+        budgets: Mapping[str, BudgetRules] = MappingProxyType({}),
     ) -> None:
         self._store, self._handlers, self._engines, self._lines = store, handlers, engines, lines
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
         self._worker, self._lease, self._version = worker, lease, release
+        self._budgets = budgets  # of the queues that asked for one
         self._outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
         self._decided: list[tuple[Claim, Move]] = []  # the store was away when they were to be settled
         self._owed: Counter[str] = Counter()  # retries that no budget has paid for yet, by queue
@@ -290,8 +294,9 @@ class Processor:
         moves = [
             (claim, DELIVERED if outcome is SUCCEEDED else self._decide(claim, outcome)) for claim, outcome in outcomes
         ]
-        self._count_firsts(outcomes)
-        self._owed.update([claim.letter.queue for claim, move in moves if move is not DELIVERED and is_retry(move)])
+        if self._budgets:
+            self._count_firsts(outcomes)
+            self._count_retries(moves)
         before, self._decided = self._decided, []
         return before + moves
 
@@ -324,12 +329,19 @@ class Processor:
     def _count_firsts(self, outcomes: list[tuple[Claim, Outcome]]) -> None:
         """Count first tries that came to something: they earn the retries."""
         tried = [claim.letter for claim, outcome in outcomes if outcome is SUCCEEDED or isinstance(outcome, Failed)]
-        self._firsts.update([letter.queue for letter in tried if letter.attempts == 1])
+        self._firsts.update(
+            [letter.queue for letter in tried if letter.attempts == 1 and letter.queue in self._budgets]
+        )
+
+    def _count_retries(self, moves: list[tuple[Claim, Move]]) -> None:
+        """Count what a budget must pay for; a queue without one owes nothing and asks the store nothing."""
+        queues = [claim.letter.queue for claim, move in moves if move is not DELIVERED and is_retry(move)]
+        self._owed.update([queue for queue in queues if queue in self._budgets])
 
     async def _pay_for(self, retries: Counter[str], firsts: Counter[str], moves: list[tuple[Claim, Move]]) -> None:
         """Draw on the queues' budgets, and strike out what is paid; where one is empty, its retries wait longer."""
         for queue in list(retries):
-            hold = await self._store.spend(queue, firsts=firsts[queue], retries=retries[queue])
+            hold = await self._store.spend(queue, self._budgets[queue], firsts=firsts[queue], retries=retries[queue])
             del retries[queue], firsts[queue]
             moves[:] = [
                 (claim, held_back(move, hold) if claim.letter.queue == queue and is_retry(move) else move)

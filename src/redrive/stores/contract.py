@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, Step
@@ -266,7 +267,7 @@ class Store(Protocol):
     async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
         """Return how many of *limit* trial letters the breaker *name* lets through now."""
 
-    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+    async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Add *firsts* to the retry budget of *queue*, take *retries*, return the least wait in seconds."""
 
     async def handled(self, handler: str, key: str) -> bool:

@@ -37,6 +37,13 @@ def test_without_exponential_backoff_every_wait_is_the_same():
     assert [policy.delay(attempt, 0.9) for attempt in (1, 2, 9)] == [1.0, 1.0, 1.0]
 
 
+def test_a_constant_wait_is_not_longer_than_the_longest():
+    policy = ExecutionConfig(
+        exponential_backoff=False, retry_backoff_ms=60_000, max_retry_backoff_ms=5_000, retry_jitter_ms=0
+    ).policy
+    assert [policy.delay(n, 0.5) for n in (1, 2, 9)] == [5, 5, 5]
+
+
 def test_max_retries_zero_is_refused_because_nothing_would_ever_be_handled():
     with pytest.raises(SettingsError, match=r"max_retries is 0 .* 1 means one try"):
         ExecutionConfig(max_retries=0)

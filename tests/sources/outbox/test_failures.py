@@ -15,7 +15,7 @@ from tests.servers.ports import free_port
 from tests.sources.outbox.users import set_up_django
 
 from redrive import DEFAULT_RETRY_POLICY, FailureCycle, Redrive, RetryPolicy, TerminalHandlerError
-from redrive.core.classify import HANDLER, OUTBOX
+from redrive.core.classify import HANDLER
 
 TWICE = "CREATE TEMP TABLE once (id integer PRIMARY KEY); INSERT INTO once VALUES (1), (1)"
 SLOW = "SET statement_timeout = 1; SELECT pg_sleep(5)"
@@ -158,10 +158,10 @@ async def test_a_payload_that_does_not_decode_is_terminal(app):
     assert (letter.status, letter.attempts) == ("failed", 1)
 
 
-async def test_the_outbox_has_its_own_defaults(app):
-    assert app.add_handler("a", lambda payload: None).rules is OUTBOX
-    assert app.handlers["a"].policy is DEFAULT_RETRY_POLICY
-    assert Redrive("memory://").add_handler("a", lambda payload: None).rules is HANDLER
+async def test_the_outbox_has_the_defaults_of_every_store(app):
+    for each in (app, Redrive("memory://"), Redrive("sqlite:///unopened.db")):
+        made = each.add_handler("a", lambda payload: None)
+        assert (made.rules, made.policy) == (HANDLER, DEFAULT_RETRY_POLICY)
 
 
 # ---------------------------------------------------------------------- FailureCycle

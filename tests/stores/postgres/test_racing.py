@@ -6,6 +6,7 @@ import asyncio
 
 from tests.stores.samples import KIND, QUEUE, claim, draft, put
 
+from redrive.core.budget import BudgetRules
 from redrive.stores.contract import Want
 from redrive.stores.postgres import PostgresStore, server, sharing
 
@@ -51,7 +52,7 @@ async def test_a_process_that_freezes_inside_a_transaction_holds_up_nobody_for_l
     await frozen.open()
 
     async def spend_and_freeze(turn):
-        wait = await sharing.spend(turn, QUEUE, 100, 1)
+        wait = await sharing.spend(turn, QUEUE, BudgetRules(), 100, 1)
         inside.set()
         await awake.wait()
         return wait
@@ -59,7 +60,7 @@ async def test_a_process_that_freezes_inside_a_transaction_holds_up_nobody_for_l
     freezing = asyncio.ensure_future(frozen._calls.write(spend_and_freeze))
     async with asyncio.timeout(30):
         await inside.wait()
-        await store.spend(QUEUE, firsts=100, retries=1)
+        await store.spend(QUEUE, BudgetRules(), firsts=100, retries=1)
         assert not freezing.done()
         awake.set()
         await freezing  # it is told that its transaction is gone, and does it again

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, Step
@@ -175,11 +176,11 @@ class MemoryStore:
             ledger.breakers[name] = (after, rules)
             return allowed
 
-    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+    async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Add *firsts* to the retry budget of *queue*, take *retries*, return the least wait in seconds."""
         with self._turn() as ledger:
             before, now = ledger.budgets.get(queue), ledger.now_ms / 1_000
-            ledger.budgets[queue], wait = budgets.spend(before, budgets.DEFAULT_BUDGET_RULES, firsts, retries, now)
+            ledger.budgets[queue], wait = budgets.spend(before, rules, firsts, retries, now)
             return wait
 
     async def handled(self, handler: str, key: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probes
-from redrive.core.budget import DEFAULT_BUDGET_RULES, Budget
+from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
 from redrive.stores.columns import encode
@@ -21,6 +21,7 @@ from redrive.stores.postgres.texts import escape, name, unescape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redrive.core.budget import BudgetRules
     from redrive.stores.postgres.turn import Turn
 
 T = TypeVar("T")
@@ -147,10 +148,10 @@ async def probe(turn: Turn, breaker: str, rules: BreakerRules, limit: int) -> in
     return allowed
 
 
-async def spend(turn: Turn, queue: str, firsts: int, retries: int) -> float:
+async def spend(turn: Turn, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
     """Draw on a queue's retry budget."""
     before = await _read(turn, "budget", queue, _budget)
-    after, wait = spend_budget(before, DEFAULT_BUDGET_RULES, firsts, retries, await turn.now_us() / 1e6)
+    after, wait = spend_budget(before, rules, firsts, retries, await turn.now_us() / 1e6)
     await _write(turn, "budget", queue, after)
     return wait
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry
@@ -343,9 +344,9 @@ class PostgresStore:
         """Return how many trial letters a breaker lets through."""
         return await self._calls.write(sharing.probe, name, rules, limit)
 
-    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+    async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Draw on a queue's retry budget."""
-        return await self._calls.write(sharing.spend, queue, firsts, retries)
+        return await self._calls.write(sharing.spend, queue, rules, firsts, retries)
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probes
-from redrive.core.budget import DEFAULT_BUDGET_RULES, Budget
+from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
 from redrive.stores import columns
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import apsw
 
+    from redrive.core.budget import BudgetRules
     from redrive.stores.sqlite.turn import Turn
 
 T = TypeVar("T")
@@ -143,10 +144,10 @@ def probe(turn: Turn, name: str, rules: BreakerRules, limit: int) -> int:
     return allowed
 
 
-def spend(turn: Turn, queue: str, firsts: int, retries: int) -> float:
+def spend(turn: Turn, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
     """Draw on a queue's retry budget."""
     before = _read(turn, "budget", queue, _budget)
-    after, wait = spend_budget(before, DEFAULT_BUDGET_RULES, firsts, retries, turn.now_us / 1e6)
+    after, wait = spend_budget(before, rules, firsts, retries, turn.now_us / 1e6)
     _write(turn, "budget", queue, after)
     return wait
 

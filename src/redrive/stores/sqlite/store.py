@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
+    from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, Step
@@ -229,9 +230,9 @@ class SqliteStore:
         """Return how many trial letters a breaker lets through."""
         return await self._write(sharing.probe, name, rules, limit)
 
-    async def spend(self, queue: str, *, firsts: int, retries: int) -> float:
+    async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Draw on a queue's retry budget."""
-        return await self._write(sharing.spend, queue, firsts, retries)
+        return await self._write(sharing.spend, queue, rules, firsts, retries)
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""
