@@ -198,7 +198,7 @@ async def test_until_it_heals_no_letter_is_lost_or_fails(app, driven, warehouse,
 
 
 async def test_an_empty_budget_delays_retries_and_fails_none(driven, clock):
-    app = Redrive("memory://", concurrency=500)
+    app = Redrive("memory://", concurrency=500, retry_budget="on")
     start = clock.monotonic()
 
     @app.handler("order.created", policy=RetryPolicy.immediate(max_attempts=3))
@@ -216,6 +216,7 @@ async def test_an_empty_budget_delays_retries_and_fails_none(driven, clock):
 
 
 async def test_a_quiet_queue_retries_without_a_wait(app, driven, warehouse):
+    app.queue("default", retry_budget=True)
     app.add_handler("quick", warehouse.ship, policy=RetryPolicy.immediate(max_attempts=3))
     async with driven(app) as test:
         receipt = await app.enqueue("quick", {"n": 1})
@@ -224,7 +225,7 @@ async def test_a_quiet_queue_retries_without_a_wait(app, driven, warehouse):
 
 
 async def test_one_queues_empty_budget_is_not_anothers(driven, clock):
-    app = Redrive("memory://", concurrency=500)
+    app = Redrive("memory://", concurrency=500, retry_budget="on")
 
     async def fail(order: dict):
         raise ConnectionError("down")
