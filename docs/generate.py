@@ -362,6 +362,7 @@ SHAPES = {
     "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),
     "redrive.desk.edit": ("Edited",),
     "redrive.desk.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),
+    "redrive.core.waiting": ("Hold",),
     "redrive.desk.stats": ("Stats", "FailedWeek", "OldestFailed", "WorkerView", "BreakerView"),
     "redrive.desk.queues": ("Queues", "QueueView"),
     "redrive.desk.audit": ("AuditLog", "AuditLine"),

@@ -74,6 +74,18 @@ async def test_it_opens_and_letters_wait_without_spending_an_attempt(app, driven
         assert [(each.name, each.state) for each in (await app.desk.stats()).breakers] == [("warehouse", "open")]
 
 
+async def test_a_letter_that_it_holds_is_explained_by_its_name_and_next_probe(app, driven, clock):
+    async with driven(app) as test:
+        await orders(app, 20)
+        await test.tick()
+        clock.advance(20)
+        await test.worker.attend()
+        waiting = (await test.letters("status:pending attempts:0"))[0]
+        told = await app.desk.explain(waiting.id)
+        assert "breaker warehouse is open, next probe in 10 s" in [hold.text for hold in told.holds]
+        assert told.story[1] == told.holds[0].text
+
+
 async def test_half_open_it_lets_a_few_through_and_closes_once_they_pass(app, driven, warehouse, clock):
     async with driven(app) as test:
         await orders(app, 20)

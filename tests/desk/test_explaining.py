@@ -8,10 +8,10 @@ from redrive.core.decide import Failed, Lost, decide, held_back
 from redrive.core.letter import Status
 from redrive.core.policy import RetryPolicy
 from redrive.desk import inspect
-from redrive.desk.explain import explain, what_if
+from redrive.desk.explain import explain, explained, what_if
 from redrive.desk.face import Desk
 from redrive.desk.replay import replay
-from redrive.stores.contract import Want
+from redrive.stores.contract import Want, WorkerBeat
 
 
 async def run(mill, outcome, policy=POLICY, draw=0.5, hold=0.0):
@@ -82,6 +82,29 @@ async def test_a_letter_that_never_ran_is_explained_too(mill):
     assert (told.tries, told.policy_source) == ([], "no policy was asked yet")
 
 
+async def test_a_pending_letter_is_explained_by_what_it_waits_for(mill):
+    letter_id = await mill.pending(delay=3_540)
+
+    told = await explained(mill.store, letter_id)
+
+    assert told.story[:3] == [
+        "pending because: enqueued",
+        "no live worker takes order.created from queue default",
+        "due in 59 min",
+    ]
+    assert [(hold.cause, hold.seconds) for hold in told.holds] == [("worker", None), ("due", 3_540.0)]
+
+
+async def test_a_pending_letter_that_nothing_holds_says_that_it_waits_for_room(mill):
+    letter_id = await mill.pending()
+    beat = WorkerBeat(name="w", kinds=("order.created",), queues=("default",))
+    await mill.store.extend(beat, [], lease=60)
+
+    told = await explained(mill.store, letter_id)
+
+    assert told.story[1] == "nothing holds it: it runs as soon as a worker has room"
+
+
 async def test_a_custom_policy_is_explained_as_far_as_it_can_be(mill):
     policy = RetryPolicy.custom(lambda _: 3.0, max_attempts=2)
 
@@ -144,4 +167,5 @@ async def test_explanations_are_json(mill):
 
     assert list(told) == [
         "id", "status", "why", "policy", "policy_source", "attempts", "losses", "cycles", "tries", "story",
+            "holds",
     ]  # fmt: skip

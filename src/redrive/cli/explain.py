@@ -28,11 +28,10 @@ def explain(
     from redrive.desk import inspect
 
     wanted = None if policy is None else RetryPolicy.parse(policy)
-    letter = with_store(ctx, lambda store: inspect.show(store, letter_id))
     if wanted is not None:
-        answer = verb.what_if(letter, wanted)
+        answer = verb.what_if(with_store(ctx, lambda store: inspect.show(store, letter_id)), wanted)
         return emit(answer) if as_json else _print_what_if(answer)
-    explanation = verb.explain(letter)
+    explanation = with_store(ctx, lambda store: verb.explained(store, letter_id))
     return emit(explanation) if as_json else _print(explanation)
 
 

@@ -2,7 +2,8 @@
 Say why a letter stands where it stands, and where another policy would have put it.
 
 Owns the words. Every number comes from the attempt log or from `core/policy.py` and
-`core/decide.py`: this file has no rule and no formula of its own.
+`core/decide.py`, what a letter waits for from `core/waiting.py`: this file has no rule and no formula
+of its own.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import msgspec
 from redrive.core.decide import Failed, decide, next_delay
 from redrive.core.letter import Category, Failure, Status, instant
 from redrive.core.policy import LONGEST, RetryPolicy
+from redrive.core.waiting import Hold
+from redrive.desk import inspect
 from redrive.errors import PolicyError
+from redrive.stores.waiting import holds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.letter import Letter, Try
+    from redrive.stores.contract import Store
 
 _MOST_STEPS = 100
 _ALMOST_ONE = 1.0 - 2.0**-53
@@ -60,6 +65,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     cycles: int
     tries: list[TryExplained]
     story: list[str]
+    holds: list[Hold]  # pending: what keeps it from running, the most lasting first
 
 
 class Supposed(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +99,14 @@ class _Standing(msgspec.Struct, frozen=True):
     losses: int
 
 
-def explain(letter: Letter) -> Explanation:
-    """Return which rule judged each try, which policy applied, each delay, and why the letter moved."""
+async def explained(store: Store, letter_id: str) -> Explanation:
+    """Explain the letter, and what it waits for; raise LetterNotFound."""
+    letter = await inspect.show(store, letter_id)
+    return explain(letter, await holds_of(store, letter))
+
+
+def explain(letter: Letter, holds: Sequence[Hold] = ()) -> Explanation:
+    """Return which rule judged each try, which policy applied, each delay, why the letter moved and what holds it."""
     tries = [_explained(one) for one in letter.tries]
     source = _policy_source(letter)
     return Explanation(
@@ -107,7 +119,8 @@ def explain(letter: Letter) -> Explanation:
         losses=letter.losses,
         cycles=letter.cycles,
         tries=tries,
-        story=_story(letter, source, tries),
+        story=_story(letter, source, tries, holds),
+        holds=list(holds),
     )
 
 
@@ -167,15 +180,16 @@ def _note(one: Try, policy: RetryPolicy | None) -> str:
     return ""
 
 
-def _story(letter: Letter, source: str, tries: Sequence[TryExplained]) -> list[str]:
-    lines = [f"{letter.status} because: {letter.why or 'it was accepted and has not run yet'}", source]
-    lines += [_line(one) for one in tries]
+def _story(letter: Letter, source: str, tries: Sequence[TryExplained], holds: Sequence[Hold]) -> list[str]:
+    lines = [f"{letter.status} because: {letter.why or 'it was accepted and has not run yet'}"]
+    if letter.status is Status.PENDING:
+        lines += [hold.text for hold in holds] or ["nothing holds it: it runs as soon as a worker has room"]
+    lines += [source, *(_line(one) for one in tries)]
     if letter.losses:
         lines.append(f"its worker was lost while running it, losses: {letter.losses}; those tries do not count")
-    if letter.status is Status.PENDING and letter.waits_for:
-        lines.append(f"waits for {letter.waits_for} other letters")
     if letter.cycles:
-        lines.append(f"was replayed {letter.cycles} times before; `show` lists those cycles")
+        times = "once" if letter.cycles == 1 else f"{letter.cycles} times"
+        lines.append(f"was replayed {times} before; `show` lists those cycles")
     return lines
 
 

@@ -69,7 +69,7 @@ class Desk:
 
     async def explain(self, letter_id: str) -> Explanation:
         """Say why the letter stands where it stands."""
-        return explain.explain(await self.show(letter_id))
+        return await explain.explained(self.store, letter_id)
 
     async def what_if(self, letter_id: str, policy: RetryPolicy | str) -> WhatIf:
         """Return the schedule that another policy would have given to the letter."""

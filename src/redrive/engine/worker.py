@@ -216,7 +216,8 @@ class Worker:
         """Show that this worker lives, and keep its claims."""
         held = list(self._processor.held.values())
         queues = tuple(self._lines.by_kind[kind].lane.name for kind in self._kinds)
-        beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, in_flight=len(held))
+        breakers = tuple(self._lines.by_kind[kind].breaker or "" for kind in self._kinds)
+        beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, breakers=breakers, in_flight=len(held))
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
 
     async def _look_after(self) -> None:

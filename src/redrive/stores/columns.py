@@ -1,5 +1,5 @@
 """
-Columns that hold JSON: extras, attempt logs, ended cycles.
+Columns that hold JSON: extras, attempt logs, ended cycles, what a worker takes.
 
 Owns their shapes, the same in every store that keeps rows. A column that somebody else spoilt must
 not stop its letter, let alone its neighbours: it reads as empty. Knows no row and no database.
@@ -7,7 +7,7 @@ not stop its letter, let alone its neighbours: it reads as empty. Knows no row a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from redrive.core.letter import FailureCycle, Try
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft
+    from redrive.stores.contract import WorkerBeat
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class Extras(msgspec.Struct, omit_defaults=True):
 _extras = msgspec.json.Decoder(Extras)
 _tries = msgspec.json.Decoder(tuple[Try, ...])
 _history = msgspec.json.Decoder(tuple[FailureCycle, ...])
+_taken = msgspec.json.Decoder(tuple[str | tuple[str, str, str], ...])
 encode = msgspec.json.Encoder().encode
 _NOTHING = Extras()
 
@@ -54,6 +56,31 @@ def read_tries(column: bytes | str | None) -> tuple[Try, ...]:
 def read_history(column: bytes | str | None) -> tuple[FailureCycle, ...]:
     """Decode the ended cycles."""
     return _read(_history, column, ())
+
+
+class Taken(NamedTuple):
+    """What a worker takes: kinds, and in their order queues and breakers; without queues it takes them anywhere."""
+
+    kinds: tuple[str, ...]
+    queues: tuple[str, ...] = ()
+    breakers: tuple[str, ...] = ()
+
+
+def taken_by(beat: WorkerBeat) -> bytes:
+    """Return what a worker takes, as it is kept: kinds, or queue, kind and breaker of each."""
+    breakers = beat.breakers or ("",) * len(beat.kinds)
+    return encode(list(zip(beat.queues, beat.kinds, breakers, strict=False)) or beat.kinds)
+
+
+def read_taken(column: bytes | str) -> Taken:
+    """Decode what a worker takes."""
+    entries = _taken.decode(column)
+    placed = [entry for entry in entries if not isinstance(entry, str)]
+    if not placed:
+        return Taken(tuple(str(entry) for entry in entries))
+    return Taken(
+        *(tuple(each) for each in zip(*((kind, queue, breaker) for queue, kind, breaker in placed), strict=True))
+    )
 
 
 def _read(decoder: msgspec.json.Decoder[T], column: bytes | str | None, nothing: T) -> T:

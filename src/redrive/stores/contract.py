@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, Step
     from redrive.core.query import Query
+    from redrive.core.waiting import Standing
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +90,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kinds: tuple[str, ...]
     queues: tuple[str, ...] = ()  # where each of the kinds is taken from, in their order; empty is anywhere
+    breakers: tuple[str, ...] = ()  # which breaker each of the kinds needs, in their order; "" is none
     in_flight: int = 0
     seen_us: int = 0
     alive: bool = True
@@ -96,6 +98,11 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     def handles(self, queue: str, kind: str) -> bool:
         """Say whether it takes letters of *kind* from *queue*."""
         return (queue, kind) in zip(self.queues, self.kinds, strict=True) if self.queues else kind in self.kinds
+
+    def breaker_of(self, queue: str, kind: str) -> str:
+        """Return the breaker that letters of *kind* from *queue* need there, or nothing."""
+        taken = zip(self.queues, self.kinds, self.breakers, strict=False)
+        return next((breaker for its_queue, its_kind, breaker in taken if (its_queue, its_kind) == (queue, kind)), "")
 
 
 class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,6 +284,9 @@ class Store(Protocol):
 
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
+
+    async def standing(self, letter_id: str) -> Standing | None:
+        """Return what a pending letter waits for, in one snapshot; None if there is no such letter, or it is not."""
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from redrive.core.letter import Status
+from redrive.core.waiting import NAMED, Standing
 from redrive.stores.contract import Group, Page, Tally
 from redrive.stores.memory import changes
 
@@ -32,6 +34,20 @@ def seen(ledger: Ledger, row: Row) -> Letter:
     """Return the letter of *row* for somebody outside, with the number of those it waits for."""
     waits = ledger.shelf.waits(row)
     return shown(replace(row.letter, waits_for=waits) if waits else row.letter)
+
+
+def standing(ledger: Ledger, letter_id: str) -> Standing | None:
+    """Return what a pending letter waits for."""
+    row = ledger.shelf.row(letter_id)
+    if row is None or row.letter.status is not Status.PENDING:
+        return None
+    others = [(other, ledger.shelf.row(other)) for other in sorted(row.waits_for)[:NAMED]]
+    return Standing(
+        due_in=(row.letter.due_us - ledger.now_us) / 1_000_000,
+        after=tuple((other, str(found.letter.status) if found else "") for other, found in others),
+        after_count=len(row.waits_for),
+        earlier=ledger.shelf.goes_before(row),
+    )
 
 
 def find(ledger: Ledger, query: Query, cursor: str | None, limit: int, *, payloads: bool) -> Page:

@@ -226,7 +226,12 @@ class Shelf:
         """Return for how many others *row* waits: its `after`, and an earlier one of its key."""
         if row.letter.status is not Status.PENDING:
             return 0
-        return len(row.waits_for) + (row.ordered and self._first(row.letter.queue, row.letter.key) is not row)
+        return len(row.waits_for) + (self.goes_before(row) is not None)
+
+    def goes_before(self, row: Row) -> str | None:
+        """Return the letter of the key of *row*, pending in an ordered queue, that goes first; None if *row* does."""
+        first = self._first(row.letter.queue, row.letter.key) if row.ordered else row
+        return None if first is row else first.letter.id
 
     def _first(self, queue: str, key: str | None) -> Row:
         lane = self.lanes[queue, key]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, Step
     from redrive.core.query import Query
+    from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
     from redrive.stores.contract import (
         Backlog,
@@ -159,7 +160,7 @@ class MemoryStore:
         """Return every breaker as it stands now."""
         with self._turn() as ledger:
             now = ledger.now_ms / 1_000
-            return {name: breakers.look(breaker, rules, now) for name, (breaker, rules) in ledger.breakers.items()}
+            return {name: breakers.tell(breaker, rules, now) for name, (breaker, rules) in ledger.breakers.items()}
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
         """Add outcomes to the breaker *name* and return it."""
@@ -197,6 +198,11 @@ class MemoryStore:
         with self._turn() as ledger:
             row = ledger.shelf.row(letter_id)
             return None if row is None else finding.seen(ledger, row)
+
+    async def standing(self, letter_id: str) -> Standing | None:
+        """Return what a pending letter waits for."""
+        with self._turn() as ledger:
+            return finding.standing(ledger, letter_id)
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page of matching letters, newest first."""

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.core.query import Query, Term
+from redrive.core.waiting import NAMED, Standing
 from redrive.errors import LetterNotFound
 from redrive.stores.contract import Group, Page, Tally
 from redrive.stores.grouping import biggest, by_tally, is_tallied
@@ -41,6 +42,23 @@ async def get(turn: Turn, letter_id: str) -> Letter | None:
     except LetterNotFound:  # not an id at all
         return None
     return None if row is None else rows.letter_of(row)
+
+
+async def standing(turn: Turn, letter_id: str) -> Standing | None:
+    """Return what a pending letter waits for."""
+    try:
+        row = await turn.row("standing", canonical(letter_id), turn.now.wall, NAMED)
+    except LetterNotFound:  # not an id at all
+        return None
+    if row is None:
+        return None
+    pairs = (str(pair).partition(" ") for pair in row["after"])
+    return Standing(
+        due_in=row["due_in"] / 1e6,
+        after=tuple((other, status) for other, _, status in pairs),
+        after_count=row["after_count"],
+        earlier=row["earlier"],
+    )
 
 
 async def letters(turn: Turn, seqs: list[int]) -> dict[int, Letter]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probes
+from redrive.core.breaker import Breaker, BreakerRules, record, take_probes, tell
 from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
-from redrive.stores.columns import encode
+from redrive.stores.columns import encode, read_taken
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
 from redrive.stores.postgres.texts import escape, name, unescape
 
@@ -76,25 +76,15 @@ async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> N
     await turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
 
-_taken = msgspec.json.Decoder(tuple[str | tuple[str, str], ...])  # a kind, or a queue and a kind
-
-
-def taken_by(beat: WorkerBeat) -> bytes:
-    """Return what a worker takes, as it is kept."""
-    return encode(list(zip(beat.queues, beat.kinds, strict=False)) or beat.kinds)
-
-
 async def workers(turn: Turn) -> list[WorkerBeat]:
     """Return the workers seen lately."""
     return [_beat(row) for row in await turn.rows("workers", turn.now.lease)]
 
 
 def _beat(row: Any) -> WorkerBeat:
-    entries = _taken.decode(row["kinds"])
     return WorkerBeat(
         name=unescape(row["name"]),
-        kinds=tuple(entry if isinstance(entry, str) else entry[1] for entry in entries),
-        queues=tuple(entry[0] for entry in entries if not isinstance(entry, str)),
+        **read_taken(row["kinds"])._asdict(),
         in_flight=row["in_flight"],
         seen_us=row["seen_us"],
         alive=row["alive"],
@@ -116,7 +106,7 @@ async def breakers(turn: Turn) -> dict[str, Breaker]:
     """Return every breaker as it stands now."""
     now = await turn.now_us() / 1e6
     kept = {unescape(row["name"]): _watched.decode(row["value"]) for row in await turn.rows("breakers")}
-    return {name: look(each.breaker, each.rules, now) for name, each in kept.items()}
+    return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
 async def _read(turn: Turn, room: str, named: str, decoder: msgspec.json.Decoder[T]) -> T | None:

@@ -159,6 +159,18 @@ DELETE FROM {schema}.subscription WHERE event_type = $1 AND handler_name = $2 RE
 -- name: get
 SELECT {letter} FROM {schema}.outbox WHERE id = $1
 
+-- name: standing
+SELECT {schema}.outbox_us(o.due_at) - coalesce($2, {schema}.outbox_us(clock_timestamp())) AS due_in,
+       ARRAY(SELECT coalesce(other.id || ' ' || other.status, '')
+               FROM {schema}.outbox_waits AS w LEFT JOIN {schema}.outbox AS other ON other.seq = w.on_seq
+              WHERE w.seq = o.seq ORDER BY other.id LIMIT $3) AS after,
+       (SELECT count(*) FROM {schema}.outbox_waits AS w WHERE w.seq = o.seq) AS after_count,
+       CASE WHEN o.lane > 1 THEN (
+            SELECT first.id::text FROM {schema}.outbox AS first
+             WHERE first.queue = o.queue AND first.key = o.key AND first.lane = 1
+               AND first.status IN ('pending', 'in_flight') ORDER BY first.seq LIMIT 1) END AS earlier
+  FROM {schema}.outbox AS o WHERE o.id = $1 AND o.status = 'pending'
+
 -- name: letters
 SELECT {letter} FROM {schema}.outbox WHERE seq = ANY ($1::bigint[]) ORDER BY seq
 

@@ -19,6 +19,7 @@ from redrive.core.plan import Plan, Step
 from redrive.errors import StoreError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
+from redrive.stores.columns import taken_by
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
 from redrive.stores.postgres import acting, broadcasting, finding, left, putting, rows, schema, sharing
 from redrive.stores.postgres.calls import Calls
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry
     from redrive.core.query import Query
+    from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
     from redrive.stores.contract import (
         Group,
@@ -248,10 +250,8 @@ class PostgresStore:
         claimed = (asking.wants, lease, name(worker), asking.turns, asking.again)
 
         async def work(connection: Any, retried: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            now = self._calls.now()
-            return await self._calls.fetch(
-                connection, "exchange", call, again or retried, *settled, *claimed, now.wall, now.lease
-            )
+            asked = (call, again or retried, *settled, *claimed, *self._calls.now())
+            return await self._calls.fetch(connection, "exchange", *asked)
 
         try:
             found = await self._calls.ask(work)
@@ -290,12 +290,10 @@ class PostgresStore:
         hit("extend.before")
         held = sorted((claim.ref, claim.letter.token) for claim in claims)
         refs, tokens = [ref for ref, _ in held], [token for _, token in held]
-        kinds, worker = sharing.taken_by(beat), name(beat.name)
+        told = (name(beat.name), taken_by(beat), beat.in_flight, refs, tokens, True)
 
         async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            now = self._calls.now()
-            told = (worker, kinds, beat.in_flight, refs, tokens, True, now.wall, now.lease, lease)
-            return await self._calls.fetch(connection, "extend", *told)
+            return await self._calls.fetch(connection, "extend", *told, *self._calls.now(), lease)
 
         renewed = {tuple(row) for row in await self._calls.ask(work, urgent=True, within=max(1.0, lease / 6))}
         hit("extend.after")
@@ -381,6 +379,10 @@ class PostgresStore:
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
         return await self._calls.read(finding.get, letter_id)
+
+    async def standing(self, letter_id: str) -> Standing | None:
+        """Return what a pending letter waits for."""
+        return await self._calls.read(finding.standing, letter_id)
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page, newest first."""

@@ -125,10 +125,9 @@ def _spend_allowance(turn: Turn, name: str, count: int) -> None:
 def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) -> list[Claim]:
     """Record a sign of life, renew *claims*, return those no longer held."""
     until = turn.lease(lease)
-    taken = list(zip(beat.queues, beat.kinds, strict=False)) or beat.kinds
     turn.sql(
         "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?)",
-        (beat.name, columns.encode(taken), beat.in_flight, turn.now_us, until),
+        (beat.name, columns.taken_by(beat), beat.in_flight, turn.now_us, until),
     )
     turn.sql("DELETE FROM workers WHERE seen_us < ?", (turn.now_us - 3_600_000_000,))
     turn.sql(_FORGET)

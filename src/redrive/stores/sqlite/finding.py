@@ -13,9 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.core.query import Query, Term
+from redrive.core.waiting import NAMED, Standing
 from redrive.stores.contract import Group, Page, Tally
 from redrive.stores.grouping import biggest, by_tally, is_tallied
-from redrive.stores.sqlite import rows
+from redrive.stores.sqlite import lanes, rows
 from redrive.stores.sqlite.compiling import compile_query
 from redrive.stores.sqlite.scanning import Walk, scan
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 
 _FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
+_WAITED_FOR = (
+    "SELECT letters.id, letters.status FROM waits LEFT JOIN letters ON letters.seq = waits.on_seq "
+    "WHERE waits.seq = ? ORDER BY letters.id LIMIT ?"
+)
 
 
 def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
@@ -36,6 +41,21 @@ def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
     sql = f"SELECT {rows.ALL} FROM letters WHERE id = ?"  # noqa: S608 - our own column names
     row = connection.execute(sql, (letter_id,)).fetchone()
     return None if row is None else rows.letter_of(connection, row)
+
+
+def standing(connection: apsw.Connection, letter_id: str, now_us: int) -> Standing | None:
+    """Return what a pending letter waits for."""
+    sql = "SELECT seq, due_us, queue, key, lane FROM letters WHERE id = ? AND status = 'pending'"
+    row = connection.execute(sql, (letter_id,)).fetchone()
+    if row is None:
+        return None
+    seq, due_us, queue, key, lane = row
+    return Standing(
+        due_in=(due_us - now_us) / 1e6,
+        after=tuple((other or "", status or "") for other, status in connection.execute(_WAITED_FOR, (seq, NAMED))),
+        after_count=int(rows.the_row(connection, "SELECT count(*) FROM waits WHERE seq = ?", (seq,))[0]),
+        earlier=lanes.first(connection, queue, key) if lane == lanes.BEHIND else None,
+    )
 
 
 def find(

@@ -35,6 +35,16 @@ def _lane_is_busy(turn: Turn, queue: str, key: str) -> bool:
     return turn.sql(sql, (queue, key)).fetchone() is not None
 
 
+def first(connection: apsw.Connection, queue: str, key: str) -> str | None:
+    """Return the letter of a lane that goes first."""
+    sql = (
+        "SELECT id FROM letters WHERE queue = ? AND key = ? AND lane = 1 AND status IN ('pending', 'in_flight') "
+        "ORDER BY seq LIMIT 1"
+    )
+    row = connection.execute(sql, (queue, key)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def advance(turn: Turn, queue: str, key: str) -> None:
     """Let the oldest letter of a lane go first: the one before it came to rest."""
     sql = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from redrive.core.breaker import Breaker, BreakerRules, look, record, take_probes
+from redrive.core.breaker import Breaker, BreakerRules, record, take_probes, tell
 from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
@@ -77,9 +77,6 @@ def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  
     turn.rang = True
 
 
-_taken = msgspec.json.Decoder(tuple[str | tuple[str, str], ...])  # a kind, or a queue and a kind
-
-
 def workers(connection: apsw.Connection, lease_now: int) -> list[WorkerBeat]:
     """Return the workers seen lately."""
     sql = "SELECT name, kinds, in_flight, seen_us, lease FROM workers ORDER BY name"
@@ -87,11 +84,9 @@ def workers(connection: apsw.Connection, lease_now: int) -> list[WorkerBeat]:
 
 
 def _beat(lease_now: int, name: str, taken: str, in_flight: int, seen_us: int, lease: int) -> WorkerBeat:
-    entries = _taken.decode(taken)
     return WorkerBeat(
         name=name,
-        kinds=tuple(entry if isinstance(entry, str) else entry[1] for entry in entries),
-        queues=tuple(entry[0] for entry in entries if not isinstance(entry, str)),
+        **columns.read_taken(taken)._asdict(),
         in_flight=in_flight,
         seen_us=seen_us,
         alive=lease >= lease_now,
@@ -113,7 +108,7 @@ def breakers(connection: apsw.Connection, now: float) -> dict[str, Breaker]:
     """Return every breaker as it stands now."""
     found = connection.execute("SELECT name, value FROM shared_state WHERE room = 'breaker'")
     kept = {str(name): _watched.decode(value) for name, value in found}
-    return {name: look(each.breaker, each.rules, now) for name, each in kept.items()}
+    return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
 def _read(turn: Turn, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, Step
     from redrive.core.query import Query
+    from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
     from redrive.stores.contract import (
         Backlog,
@@ -243,6 +244,10 @@ class SqliteStore:
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
         return await self._read(finding.get, letter_id)
+
+    async def standing(self, letter_id: str) -> Standing | None:
+        """Return what a pending letter waits for."""
+        return await self._read(finding.standing, letter_id, self._clock.wall_us())
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page, newest first."""
