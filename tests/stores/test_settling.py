@@ -210,3 +210,19 @@ async def test_the_third_loss_makes_a_dead_letter(store):
     letter = await get(store, "poison")
     assert (letter.status, letter.why, letter.losses, letter.attempts) == (Status.FAILED, "worker_crashed", 3, 0)
     assert (letter.error_type, letter.fingerprint) == ("WorkerCrashed", "worker_crashed")
+
+
+async def test_the_newest_try_of_a_cycle_keeps_its_traceback_and_no_other_does(store, clock):
+    await put(store, "a")
+    for n in (1, 2, 3):
+        [claimed] = await claim(store)
+        told = failure(traceback=f"Traceback {n} \N{SNOWMAN}\n  File", place=f"shop:ship:{n}", retry_after=float(n))
+        move = decide(claimed, Failed(told), POLICY, 0.5)
+        await store.settle([(claimed, move)])
+        clock.advance(60)
+    letter = await get(store, "a")
+    assert [one.traceback for one in letter.tries] == ["", "", "Traceback 3 \N{SNOWMAN}\n  File"]
+    assert [(one.place, one.retry_after) for one in letter.tries] == [(f"shop:ship:{n}", n) for n in (1, 2, 3)]
+    await act(store, "replay", "a")
+    again = await get(store, "a")
+    assert [one.traceback for one in again.failure_history[0].tries] == ["", "", "Traceback 3 \N{SNOWMAN}\n  File"]

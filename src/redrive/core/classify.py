@@ -58,11 +58,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     undecodable_is_terminal: bool = True
     reads_texts: bool = False  # text decides for exceptions, too, and a plain ValueError is a validation failure
     is_grouped: bool = True  # frames and fingerprint are kept; where nobody groups, every retry would pay for them
+    is_traced: bool = True  # the traceback is kept
 
 
 HANDLER = Rules(name="handler", terminal_meanings=frozenset({Meaning.INTEGRITY, Meaning.INVALID}))  # on every store
 RELAY = Rules(name="relay", terminal_categories=_HOPELESS)
-KAFKA = Rules(name="kafka", undecodable_is_terminal=False, is_grouped=False)
+KAFKA = Rules(name="kafka", undecodable_is_terminal=False, is_grouped=False, is_traced=False)
 INBOX = Rules(name="inbox", undecodable_is_terminal=False)
 WORKFLOW = Rules(name="workflow", unknown=Category.PERMANENT, terminal_categories=_HOPELESS, reads_texts=True)
 

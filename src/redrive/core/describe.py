@@ -105,10 +105,10 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 def leaves(group: BaseException) -> list[BaseException]:
     """Return the errors inside an exception group, however nested, at most 100; [] if it is no group."""
     found: list[BaseException] = []
-    waiting, looked_at = deque(_members(group)), 0
+    waiting, looked_at = deque(members_of(group)), 0
     while waiting and len(found) < _LEAVES_LIMIT and looked_at < _WALK_LIMIT:
         error, looked_at = waiting.popleft(), looked_at + 1
-        members = _members(error)
+        members = members_of(error)
         if members:
             waiting.extendleft(reversed(members))
         else:
@@ -116,7 +116,8 @@ def leaves(group: BaseException) -> list[BaseException]:
     return found
 
 
-def _members(error: BaseException) -> list[BaseException]:
+def members_of(error: BaseException) -> list[BaseException]:
+    """Return the errors that a group holds itself; [] if it is no group."""
     if not issubclass(type(error), BaseExceptionGroup):
         return []
     members = peek(error, "exceptions")
@@ -143,35 +144,42 @@ def _line(error: BaseException) -> str:
 
 def frames_of(error: BaseException) -> tuple[str, ...]:
     """Return "module:function" of the frames in the user's code, or of all if there are none, outermost first."""
-    places = [_place(_module(frame), frame.f_code.co_qualname, frame.f_code.co_filename) for frame in _walk(error)]
+    places = [place_of(entry.tb_frame) for entry in walk(error)]
     theirs = [place for place in places if not place.is_ours]
     in_app = [place for place in theirs if not place.is_library]
     return tuple(place.name for place in (in_app or theirs)[-FRAMES_LIMIT:])
 
 
-class _Place(NamedTuple):
-    name: str
-    is_ours: bool
-    is_library: bool
+class Place(NamedTuple):
+    """A function that an error came through."""
+
+    name: str  # "module:function"
+    is_ours: bool  # redrive's own
+    is_library: bool  # installed, or the standard library's
+
+
+def place_of(frame: FrameType) -> Place:
+    """Return which function *frame* ran."""
+    return _place(_module(frame), frame.f_code.co_qualname, frame.f_code.co_filename)
 
 
 @lru_cache(maxsize=2048)  # the same few lines fail a thousand times
-def _place(module: str, function: str, path: str) -> _Place:
+def _place(module: str, function: str, path: str) -> Place:
     installed = "site-packages" in path or "dist-packages" in path
     is_library = installed or module.partition(".")[0] in sys.stdlib_module_names
-    return _Place(clean(f"{module}:{function}", NAME_LIMIT), _is_ours(module), is_library)
+    return Place(clean(f"{module}:{function}", NAME_LIMIT), _is_ours(module), is_library)
 
 
-def _walk(error: BaseException) -> deque[FrameType]:
-    """Return the innermost frames; a deep recursion has thousands, and only its end tells something."""
-    frames: deque[FrameType] = deque(maxlen=4 * FRAMES_LIMIT)
+def walk(error: BaseException) -> deque[TracebackType]:
+    """Return the innermost entries of a traceback: a deep recursion has thousands, and only its end tells something."""
+    entries: deque[TracebackType] = deque(maxlen=4 * FRAMES_LIMIT)
     entry = peek(error, "__traceback__")
     for _ in range(_WALK_LIMIT):
         if type(entry) is not TracebackType:
             break
-        frames.append(entry.tb_frame)
+        entries.append(entry)
         entry = entry.tb_next
-    return frames
+    return entries
 
 
 def _module(frame: FrameType) -> str:

@@ -62,6 +62,8 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     fingerprint: str = ""
     template: str = ""  # the message with its changing parts replaced; a group's title
     release: str | None = None  # the version of the code that failed
+    place: str = ""  # "module:function:line", the innermost in the user's code
+    traceback: str = ""  # frames and source lines, cut; no values
 
 
 class Try(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -77,6 +79,9 @@ class Try(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     delay: float = 0.0  # seconds until the next try, after jitter, cap, floor and budget
     draw: float = 0.0  # the die that jitter used
     policy: str = ""
+    retry_after: float | None = None  # seconds that the error asked for
+    place: str = ""  # "module:function:line"
+    traceback: str = ""  # kept of the newest try of a cycle alone
 
 
 class FailureCycle(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

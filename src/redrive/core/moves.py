@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from redrive.core.letter import Failure, Status
+from redrive.core.letter import Failure, Status, Try
 from redrive.errors import MoveRefused
 
 MOVES: dict[tuple[Status, Status], str] = {
@@ -36,6 +36,37 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     failure: Failure | None = None
     draw: float = 0.0
     policy: str = ""
+
+
+LOGGED = 500  # characters of an error's text in the attempt log; the letter keeps more of the newest
+
+
+def line_of(move: Move, attempt: int = 0, at: float = 0.0) -> Try:
+    """Return what the attempt log says of a move that carries its failure."""
+    failure = move.failure
+    assert failure is not None  # noqa: S101 - only such a move has a line
+    return Try(
+        attempt=attempt,
+        at=at,
+        why=move.why,
+        error_type=failure.error_type,
+        error=failure.message[:LOGGED],
+        category=str(failure.category),
+        rule=failure.rule,
+        delay=move.delay,
+        draw=move.draw,
+        policy=move.policy,
+        retry_after=failure.retry_after,
+        place=failure.place,
+        traceback=failure.traceback,
+    )
+
+
+def logged(tries: tuple[Try, ...], line: Try, most: int) -> tuple[Try, ...]:
+    """Return the newest *most* lines of the log with *line*, which alone keeps its traceback: rows stay small."""
+    if tries and tries[-1].traceback:
+        tries = (*tries[:-1], msgspec.structs.replace(tries[-1], traceback=""))
+    return (*tries, line)[-most:]
 
 
 VERBS: dict[str, Status] = {  # operator's verb: the status it starts from

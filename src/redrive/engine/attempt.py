@@ -14,9 +14,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from redrive.core.classify import classify
 from redrive.core.decide import SUCCEEDED, Failed
 from redrive.core.letter import Category, Failure
+from redrive.engine.traces import trace_of
 
 if TYPE_CHECKING:
     from redrive.core.decide import Outcome
@@ -60,11 +63,22 @@ def timed_out(handler: Handler) -> Failed:
 def failure_of(error: BaseException, handler: Handler) -> Failure:
     """Return *error* as data: described, judged by the handler's policy and rules, fingerprinted; never raises."""
     try:
-        return classify(error, handler.policy, handler.rules)
+        return _traced(error, classify(error, handler.policy, handler.rules), handler)
     except (MemoryError, RecursionError):  # no room left to look at it, but the letter still needs an outcome
         return _undescribed(error, "there was no memory left to describe it")
     except Exception as trouble:  # noqa: BLE001 - a fault of ours must not leave the letter without an outcome
         return _undescribed(error, f"it could not be described: {type(trouble).__name__}")
+
+
+def _traced(error: BaseException, failure: Failure, handler: Handler) -> Failure:
+    """Add where *error* came from, if its source wants to know and it can be said."""
+    if not handler.rules.is_traced:
+        return failure
+    try:
+        text, place = trace_of(error)
+    except Exception:  # noqa: BLE001 - the verdict stands without it
+        return failure
+    return msgspec.structs.replace(failure, traceback=text, place=place)
 
 
 def _undescribed(error: BaseException, why: str) -> Failure:

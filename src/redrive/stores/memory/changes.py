@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from redrive.core.letter import FailureCycle, Letter, Status, Try
+from redrive.core.letter import FailureCycle, Letter, Status
+from redrive.core.moves import line_of, logged
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft, Failure
@@ -76,7 +77,7 @@ def settled(letter: Letter, move: Move, now: int) -> Letter:
         changes["failed_us"] = now
     if move.failure is not None:
         changes |= _error(letter, move.failure, now)
-        changes["tries"] = (*letter.tries, _line(letter, move, move.failure, now))[-MAX_TRIES:]
+        changes["tries"] = logged(letter.tries, line_of(move, letter.attempts, now / _SECOND), MAX_TRIES)
     return replace(letter, **changes)
 
 
@@ -141,21 +142,6 @@ def _error(letter: Letter, failure: Failure, now: int) -> dict[str, Any]:
         "release": failure.release or letter.release,
         "first_failed_us": now if letter.first_failed_us is None else letter.first_failed_us,
     }
-
-
-def _line(letter: Letter, move: Move, failure: Failure, now: int) -> Try:
-    return Try(
-        attempt=letter.attempts,
-        at=now / _SECOND,
-        why=move.why,
-        error_type=failure.error_type,
-        error=failure.message,
-        category=str(failure.category),
-        rule=failure.rule,
-        delay=move.delay,
-        draw=move.draw,
-        policy=move.policy,
-    )
 
 
 def _cycle(letter: Letter, now: int, by: str, reason: str, plan: str) -> FailureCycle:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from redrive.core.letter import Status, Try
+from redrive.core.moves import line_of
 from redrive.stores.postgres.texts import escape, is_odd, is_odd_name, name
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ def move_of(ref: int, token: int, move: Move) -> MoveRow:
     }  # fmt: skip
     if failure is None:
         return MoveRow(**plain, odd=is_odd(move.why))  # type: ignore[arg-type]
-    told = (move.why, failure.message, move.policy, failure.release or "", failure.rule)
+    told = (
+        move.why, failure.message, move.policy, failure.release or "", failure.rule, failure.place, failure.traceback,
+    )  # fmt: skip
     odd = any(map(is_odd, told)) or is_odd_name(failure.error_type) or is_odd_name(failure.fingerprint)
     return MoveRow(
         **plain,  # type: ignore[arg-type]
@@ -185,17 +188,6 @@ def move_of(ref: int, token: int, move: Move) -> MoveRow:
 
 
 def _line(move: Move) -> Try:
-    failure = move.failure
-    assert failure is not None  # noqa: S101 - only a move with a failure has a line
-    return Try(
-        attempt=0,
-        at=0.0,
-        why=escape(move.why),
-        error_type=name(failure.error_type),
-        error=escape(failure.message[:SEARCHED]),
-        category=str(failure.category),
-        rule=escape(failure.rule),
-        delay=move.delay,
-        draw=move.draw,
-        policy=escape(move.policy),
-    )
+    line = line_of(move)
+    texts = {field: escape(getattr(line, field)) for field in ("why", "error", "rule", "policy", "place", "traceback")}
+    return msgspec.structs.replace(line, error_type=name(line.error_type), **texts)

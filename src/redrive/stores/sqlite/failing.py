@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.core.letter import Status, Try
+from redrive.core.letter import Status
+from redrive.core.moves import line_of, logged
 from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.sqlite import lanes
@@ -79,17 +80,5 @@ def _remember(turn: Turn, seq: int, failure: Failure) -> None:
 
 def log(turn: Turn, row: Standing, move: Move) -> bytes:
     """Return the attempt log with one line more."""
-    failure = move.failure
-    line = Try(
-        attempt=row.attempts,
-        at=turn.now_us / 1e6,
-        why=move.why,
-        error_type=failure.error_type if failure else "",
-        error=failure.message[:SEARCHED] if failure else "",
-        category=str(failure.category) if failure else "",
-        rule=failure.rule if failure else "",
-        delay=move.delay,
-        draw=move.draw,
-        policy=move.policy,
-    )
-    return columns.encode((*columns.read_tries(row.tries), line)[-KEPT_TRIES:])
+    line = line_of(move, row.attempts, turn.now_us / 1e6)
+    return columns.encode(logged(columns.read_tries(row.tries), line, KEPT_TRIES))

@@ -197,7 +197,8 @@ BEGIN
                first_failed_at = CASE WHEN m.failed THEN coalesce(o.first_failed_at, p_now) ELSE o.first_failed_at END,
                release = coalesce(m.release, o.release), odd = o.odd OR m.odd,
                tries = CASE WHEN m.failed THEN
-                   CASE WHEN jsonb_array_length(o.tries) >= 50 THEN o.tries - 0 ELSE coalesce(o.tries, '[]') END
+                   (CASE WHEN jsonb_array_length(o.tries) >= 50 THEN o.tries - 0 ELSE coalesce(o.tries, '[]') END
+                    #- ARRAY['-1', 'traceback'])  -- the newest alone keeps its traceback
                    || (m.try || jsonb_build_object('attempt', o.attempts, 'at', date_part('epoch', p_now)))
                    ELSE o.tries END
           FROM asked AS m

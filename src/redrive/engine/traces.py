@@ -1,0 +1,131 @@
+"""
+Where an exception came from, as text.
+
+Owns the traceback that is kept of a failure: the innermost frames of the exception, of what caused it and of the
+members of a group, each with its file and source line, and never the value of a variable. Frames of redrive itself
+are left out. Reads source files, each line once; whatever is read is fit to be stored and shown. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import linecache
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from redrive.core.describe import NAME_LIMIT, clean, is_error, members_of, peek, place_of, text_of, type_name, walk
+
+if TYPE_CHECKING:
+    from redrive.core.describe import Place
+
+LIMIT = 4_000  # characters; rows stay small
+_FRAMES = 20  # of each exception, the innermost
+_CHAIN = 5  # exceptions that led to one another
+_MEMBERS = 3  # of a group
+_DEPTH = 3  # groups in groups
+_SOURCE = 200  # characters of a line
+_TEXT = 500  # characters of what an exception says
+_LARGEST = 4_000_000  # bytes of a source file that is still read
+_CAUSED = "The above exception was the direct cause of the following exception:"
+_DURING = "During handling of the above exception, another exception occurred:"
+
+
+class Trace(NamedTuple):
+    """A traceback, and the innermost place in the user's code as "module:function:line"; empty if there is none."""
+
+    text: str
+    place: str
+
+
+class _Frame(NamedTuple):
+    place: Place
+    line: int
+    file: str
+
+
+def trace_of(error: BaseException) -> Trace:
+    """Return where *error* came from; may raise what a hostile exception makes it raise."""
+    lines, found = _told(error, {id(error)}, 0)
+    return Trace(_cut("\n".join(lines)), _innermost(found)) if found else Trace("", "")
+
+
+def _told(error: BaseException, seen: set[int], depth: int) -> tuple[list[str], list[_Frame]]:
+    """Return the lines about *error*, and the frames that are told of: those of its own, or else of what caused it."""
+    before, how = _before(error)
+    lines: list[str] = []
+    found: list[_Frame] = []
+    if before is not None and id(before) not in seen and len(seen) < _CHAIN:
+        seen.add(id(before))
+        lines, found = _told(before, seen, depth)
+        lines += ["", how, ""]
+    own = _frames(error)
+    lines += [*_shown(own), _headline(error)]
+    members = members_of(error) if depth < _DEPTH else []
+    for member in members[:_MEMBERS]:
+        inner, theirs = _told(member, seen | {id(member)}, depth + 1)
+        lines += [f"  | {line}" for line in inner]
+        found += theirs
+    if len(members) > _MEMBERS:
+        lines.append(f"  | and {len(members) - _MEMBERS} more")
+    return lines, own or found
+
+
+def _before(error: BaseException) -> tuple[BaseException | None, str]:
+    """Return what led to *error*, as Python shows it: its cause, else what was being handled."""
+    if is_error(cause := peek(error, "__cause__")):
+        return cause, _CAUSED
+    if peek(error, "__suppress_context__") is False and is_error(context := peek(error, "__context__")):
+        return context, _DURING
+    return None, ""
+
+
+def _frames(error: BaseException) -> list[_Frame]:
+    told = [(place_of(entry.tb_frame), entry.tb_lineno, entry.tb_frame.f_code.co_filename) for entry in walk(error)]
+    return [_Frame(place, line or 0, file) for place, line, file in told if not place.is_ours]
+
+
+def _shown(frames: list[_Frame]) -> list[str]:
+    if not frames:
+        return []
+    left_out = len(frames) - _FRAMES
+    more = [f"  … {left_out} frames further out"] if left_out > 0 else []
+    return ["Traceback (most recent call last):", *more, *(_lines_of(frame) for frame in frames[-_FRAMES:])]
+
+
+def _headline(error: BaseException) -> str:
+    """Return what *error* says; its further lines stand further in, so that none can pass for another frame."""
+    said = clean(text_of(error), _TEXT).replace("\n", "\n      ")
+    name = type_name(type(error))
+    return f"{name}: {said}" if said else name
+
+
+def _innermost(frames: list[_Frame]) -> str:
+    own = [frame for frame in frames if not frame.place.is_library] or frames
+    return f"{own[-1].place.name}:{own[-1].line}" if own else ""
+
+
+@lru_cache(maxsize=2048)  # the same few lines fail a thousand times
+def _lines_of(frame: _Frame) -> str:
+    source = clean(_source(frame.file, frame.line).strip(), _SOURCE)
+    head = f'  File "{clean(frame.file, NAME_LIMIT)}", line {frame.line}, in {frame.place.name}'
+    return f"{head}\n    {source}" if source else head
+
+
+def _source(file: str, line: int) -> str:
+    """Return one line of a source file; of nothing else: a code object may name a pipe or a device as its file."""
+    try:
+        path = Path(file)
+        if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _LARGEST:
+            return linecache.getline(file, line)
+    except (OSError, ValueError):
+        pass
+    return ""
+
+
+def _cut(text: str) -> str:
+    """Return *text* without its middle if it is too long: it begins with the first cause and ends with the error."""
+    if len(text) <= LIMIT:
+        return text
+    note = f"\n… (cut, it had {len(text)} characters)\n"
+    room = LIMIT - len(note)
+    return text[: room // 3] + note + text[-(room - room // 3) :]
