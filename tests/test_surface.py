@@ -49,6 +49,7 @@ KAFKA = [
     "Standing",
     "Work",
     "WorkManager",
+    "WorkerFactory",
 ]
 
 # The import names of every optional dependency.

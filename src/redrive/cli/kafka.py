@@ -99,7 +99,7 @@ def ls(
     from redrive.sources.kafka.replay import browse
 
     choice = _choice(
-        disposition=disposition, exception=exception, key=key, header=_pair(header), since=_moment(since),
+        disposition=disposition, exception=exception, key=_key(key), header=_pair(header), since=_moment(since),
         until=_moment(until), partition=partition, first=first, last=last,
     )  # fmt: skip
     found = [_line(letter) for letter in islice(browse(_config(servers), topic, choice), limit)]
@@ -166,7 +166,7 @@ def replay(
     from redrive.sources.kafka import replay as replays
 
     choice = _choice(
-        disposition=disposition, exception=exception, key=key, header=_pair(header), since=_moment(since),
+        disposition=disposition, exception=exception, key=_key(key), header=_pair(header), since=_moment(since),
         until=_moment(until), partition=partition, first=first, last=last,
     )  # fmt: skip
     with _stopped_gently() as is_stopping:
@@ -193,7 +193,7 @@ def release(
     """Send the dead letters of a parked key home, in their order, and let its records run again."""
     from redrive.sources.kafka import replay as replays
 
-    receipt = replays.release(_config(servers), topic, key, max_replays=max_replays)
+    receipt = replays.release(_config(servers), topic, _key(key) or "", max_replays=max_replays)
     say(f"released {key!r}, {receipt.replayed} sent home")
 
 
@@ -278,7 +278,7 @@ def _consumer(
     name: str, found: object, topics: list[str], group: str, ordering: Any, servers: str | None
 ) -> ParallelConsumer:
     from redrive.settings import load_kafka
-    from redrive.sources.kafka import ParallelConsumer
+    from redrive.sources.kafka import ParallelConsumer, WorkerFactory
 
     if isinstance(found, ParallelConsumer):
         given = {"--topic": topics, "--group": group, "--servers": servers, "--ordering": ordering}
@@ -287,7 +287,7 @@ def _consumer(
                 f"{name} is a consumer and says itself what {', '.join(idle)} would say; leave it out"
             )
         return found
-    if not callable(found):
+    if not callable(found) and not isinstance(found, WorkerFactory):
         raise HandlerError(f"cannot run {name!r}: it is a {type(found).__name__}, not a ParallelConsumer or a worker")
     execution, kafka = load_kafka(bootstrap_servers=servers)
     if not topics or not (group or kafka.consumer_group):
@@ -359,6 +359,16 @@ def _line(letter: DeadLetter) -> dict[str, Any]:
         "attempt": letter.attempt, "exception": letter.exception, "reason": letter.reason,
         "replays": letter.replays, "timestamp": letter.timestamp, "key": _key_text(letter.key),
     }  # fmt: skip
+
+
+def _key(text: str | None) -> str | None:
+    """Return *text*, which may be written in several ways, as `ls --json` writes the key that it means."""
+    from redrive.sources.kafka.messages import key_of, key_text
+
+    try:
+        return None if text is None else key_text(key_of(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no key: {error}") from None
 
 
 def _key_text(key: bytes | None) -> str | None:

@@ -21,7 +21,7 @@ def test_the_defaults_are_the_documented_ones():
     assert (execution.max_retries, execution.retry_backoff_ms, execution.exponential_backoff) == (3, 1000, True)
     assert (execution.max_retry_backoff_ms, execution.retry_jitter_ms) == (30_000, 200)
     assert (execution.max_in_flight, execution.task_timeout_ms) == (1000, 30_000)
-    assert (kafka.dlq_enabled, kafka.dlq_topic("orders")) == (True, "orders.dlq")
+    assert (kafka.dlq_enabled, kafka.dlq_topic("orders"), kafka.dlq_flood_limit) == (True, "orders.dlq", 0)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,19 @@ def test_a_constant_wait_is_not_longer_than_the_longest():
         exponential_backoff=False, retry_backoff_ms=60_000, max_retry_backoff_ms=5_000, retry_jitter_ms=0
     ).policy
     assert [policy.delay(n, 0.5) for n in (1, 2, 9)] == [5, 5, 5]
+
+
+def test_keys_are_taken_in_capitals_too_as_an_earlier_consumer_wrote_them():
+    kafka = KafkaConfig(DLQ_TOPIC_SUFFIX="-dead", BOOTSTRAP_SERVERS="a:1", consumer_group="g")
+    assert (kafka.dlq_topic("orders"), kafka.bootstrap_servers, kafka.consumer_group) == ("orders-dead", "a:1", "g")
+    assert ExecutionConfig(MAX_RETRIES=5).max_retries == 5
+    with pytest.raises(TypeError, match="DLQ_TOPIC_SUFIX"):
+        KafkaConfig(DLQ_TOPIC_SUFIX="-dead")
+
+
+def test_a_key_that_is_given_in_both_ways_is_refused():
+    with pytest.raises(SettingsError, match="DLQ_TOPIC_SUFFIX and dlq_topic_suffix are the same key"):
+        KafkaConfig(DLQ_TOPIC_SUFFIX="-dead", dlq_topic_suffix=".dlq")
 
 
 def test_max_retries_zero_is_refused_because_nothing_would_ever_be_handled():

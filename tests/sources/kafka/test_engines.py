@@ -47,6 +47,10 @@ async def fails(one):
     raise RuntimeError(f"no {one.value.decode()}")
 
 
+async def fails_silently(_record):
+    raise ConnectionRefusedError
+
+
 async def succeeds_at_third(one):
     if one.attempt < 3:
         raise RuntimeError("not yet")
@@ -84,6 +88,23 @@ async def test_failure_comes_after_max_retries_tries_with_the_last_error(kind):
     event = await one(kind, worker_for(kind, "fails"), max_retries=4)
     assert (event.status, event.attempt, event.error) == (FAILURE, 4, "RuntimeError: no soup")
     assert event.disposition == "retries_exhausted"
+
+
+@BOTH
+async def test_the_line_of_a_failed_try_names_the_errors_type_also_if_it_has_no_words(kind, caplog):
+    caplog.set_level("INFO", "redrive.kafka")
+    event = await one(kind, worker_for(kind, "fails_silently"), max_retries=2)
+    said = [each.getMessage() for each in caplog.records if "failed" in each.getMessage()]
+    assert [line.rpartition("s: ")[2] for line in said[:1]] == ["ConnectionRefusedError"]
+    assert said[1].endswith("ConnectionRefusedError")
+    assert event.error == "ConnectionRefusedError"
+
+
+async def test_a_record_in_a_log_line_shows_the_attempt_it_had_when_the_line_was_written(caplog):
+    caplog.set_level("INFO", "redrive.kafka")
+    await one(AsyncExecutionEngine, fails, max_retries=3)
+    late = [each.msg % each.args for each in caplog.records]  # as a handler that formats later does
+    assert [("attempt 1)" in line, "attempt 2)" in line) for line in late[:2]] == [(True, False), (False, True)]
 
 
 @BOTH

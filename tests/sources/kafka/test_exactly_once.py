@@ -131,7 +131,7 @@ async def test_a_worker_that_returns_what_cannot_be_sent_fails(stage, name):
     async with running(stage.consumer(worker, exactly_once=True)) as task:
         await until(lambda: task.done() or stage.committed() == 1)
     [letter] = stage.dead_letters()
-    assert error in dict(letter.headers())["x-error-reason"]
+    assert error in dict(letter.headers())["x-redrive-exception"]
 
 
 async def test_a_topic_that_takes_nothing_halts_and_goes_on_after_repair(stage):

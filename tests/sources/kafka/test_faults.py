@@ -72,4 +72,4 @@ async def test_an_error_that_cannot_be_described_is_retried_and_dead_lettered_li
     consumer.stop()
     await task
     [letter] = stage.dead_letters()
-    assert b"RuntimeError" in dict(letter.headers())["x-error-reason"]
+    assert dict(letter.headers())["x-redrive-exception"] == b"RuntimeError"

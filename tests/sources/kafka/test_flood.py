@@ -47,6 +47,18 @@ def test_a_gate_that_was_opened_a_little_shuts_with_the_next_failure():
     assert not gate.holds("timeout")
 
 
+async def test_unless_a_limit_is_set_every_record_that_fails_becomes_a_dead_letter(stage):
+    stage.create()
+    stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(1_200)])
+
+    async def worker(record):
+        raise ConnectionError("the schema has changed")
+
+    async with running(stage.consumer(worker, execution={"max_retries": 1})):
+        await until(lambda: stage.committed() == 1_200)
+    assert len(stage.dead_letters()) == 1_200
+
+
 async def test_when_everything_fails_the_topic_is_not_drained_into_the_dead_letter_topic(stage):
     stage.create()
     stage.produce([{"value": b"x", "key": b"%d" % n} for n in range(500)])

@@ -21,7 +21,7 @@ def headers_of(one, *, failure=BROKEN, attempt=3, group="shipping"):
 def test_the_six_plain_headers_are_exactly_these():
     one = record(17, of=partition(3, epoch=9))
     assert headers_of(one)[:6] == [
-        ("x-error-reason", b"ValueError: no such order"),
+        ("x-error-reason", b"no such order"),
         ("x-retry-attempt", b"3"),
         ("source-topic", b"orders"),
         ("partition", b"3"),
@@ -74,6 +74,12 @@ def test_the_count_of_replays_survives_the_next_death():
 def test_a_foreign_header_in_our_namespace_does_no_harm():
     found = headers_of(record(headers=[("x-redrive-schema", b"1"), ("x-redrive-history", b"\xff{")]))
     assert dict(found)["x-redrive-history"] == b"[{}]"
+
+
+def test_an_error_without_words_leaves_its_type_as_the_reason():
+    silent = msgspec.structs.replace(BROKEN, message="")
+    found = dict(headers_of(record(), failure=silent))
+    assert (found["x-error-reason"], found["x-redrive-exception"]) == (b"ValueError", b"ValueError")
 
 
 def test_a_long_reason_is_cut_and_says_so():

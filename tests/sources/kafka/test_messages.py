@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import KafkaError, Message
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.sources.kafka.samples import partition
 
-from redrive.sources.kafka.messages import records_of, runs
+from redrive.sources.kafka.messages import key_of, key_text, records_of, runs
 
 
 def message(offset: int, number: int = 0, *, topic: str = "orders", **parts) -> Message:
@@ -49,6 +52,27 @@ def test_a_message_that_tells_of_an_error_is_alone_between_others_of_its_partiti
 def test_an_error_of_no_partition_is_alone_too():
     nowhere = Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
     assert [len(run) for run in runs([message(1), nowhere, nowhere, message(2), message(3)])] == [1, 1, 1, 2]
+
+
+KEYS = [b"", b"a", b"\xff", rb"\xff", b"\\", b"\\\\", b"\0", rb"\x00", "kö".encode(), b"\xed\xa0\x80", b"a\\\xffb"]
+
+
+def test_no_two_keys_have_the_same_text_and_each_is_read_back_exactly():
+    texts = [key_text(key) for key in KEYS]
+    assert len(set(texts)) == len(KEYS)
+    assert [key_of(text) for text in texts] == KEYS
+
+
+@given(st.binary())
+def test_every_key_is_read_back_exactly(key):
+    text = key_text(key)
+    assert key_of(text) == key
+    assert "\0" not in text
+
+
+def test_a_backslash_that_begins_no_escape_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match="write it twice"):
+        key_of(r"C:\orders")
 
 
 def test_a_record_has_what_its_message_has_and_the_size_of_its_bytes():

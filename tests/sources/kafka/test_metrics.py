@@ -68,6 +68,7 @@ async def test_a_scrape_tells_what_the_consumer_did_and_where_its_partitions_sta
     def of(name):
         return sum(value for key, value in found.items() if key[0] == f"redrive_kafka_{name}")
 
+    assert (of("received_total"), of("skipped_total")) == (4, 0)  # the ends of both partitions are no records
     assert (of("processed_total"), of("failed_total"), of("retries_total")) == (3, 1, 1)
     assert (of("dlq_published_total"), of("dlq_pending"), of("dlq_pending_age_seconds")) == (1, 0, 0)
     assert (of("attempts_count"), of("attempts_sum")) == (4, 5)

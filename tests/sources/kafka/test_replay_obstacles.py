@@ -72,7 +72,7 @@ def test_a_value_that_is_nowhere_to_be_had_does_not_send_those_before_it_again(s
 def test_a_home_that_is_gone_is_said_with_the_way_out(stage):
     stage.create(topic=stage.dlq)
     stage.produce([dead(stage, 0)], topic=stage.dlq)
-    with pytest.raises(SourceError, match=rf"to '{stage.topic}': Broker: Unknown topic or partition; see its name"):
+    with pytest.raises(SourceError, match=rf"to '{stage.topic}': Broker: Unknown topic or partition; check its name"):
         replay(stage.kafka(), stage.dlq, Choice())
 
 
@@ -135,6 +135,16 @@ def test_a_key_that_is_no_text_is_found_by_what_the_list_shows(stage):
     shown = msgspec.json.decode(listed.stdout)[0]["key"]
     assert shown == "\\xff\\x00k"
     assert [letter.offset for letter in browse(stage.kafka(), stage.dlq, Choice(key=shown))] == [0]
+
+
+def test_two_keys_are_never_meant_by_one_text(stage):
+    prepare(stage, dead(stage, 0, key=b"\xff"), dead(stage, 1, key=rb"\xff"))
+
+    def meant(key):
+        words = ["kafka", "dlq", "ls", stage.dlq, "--json", "--servers", stage.bootstrap, "--key", key]
+        return [line["place"][-1] for line in msgspec.json.decode(CliRunner().invoke(app, words).stdout)]
+
+    assert (meant(r"\xff"), meant(r"\\xff"), meant(r"\xFF")) == (["0"], ["1"], ["0"])
 
 
 def park(stage: Stage, key: bytes, note: bytes = b"0") -> None:

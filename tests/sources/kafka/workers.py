@@ -24,6 +24,31 @@ def fails(record):
     raise RuntimeError(f"no {record.value.decode()}")
 
 
+def fails_silently(record):
+    raise ConnectionRefusedError
+
+
+class Greeter:
+    """A worker with a configuration; counts the records it had."""
+
+    def __init__(self, *, greeting, names=()):
+        assert isinstance(names, list)
+        self.greeting, self.names, self.seen = greeting, names, 0
+
+    def __call__(self, record):
+        self.seen += 1
+        raise RuntimeError(f"{self.greeting} {'+'.join(self.names)} for the {self.seen}. time")
+
+
+class BatchGreeter(Greeter):
+    def __call__(self, records):
+        super().__call__(records[0])
+
+
+def makes_nothing():
+    return None
+
+
 def succeeds_at_third(record):
     if record.attempt < 3:
         raise RuntimeError("not yet")

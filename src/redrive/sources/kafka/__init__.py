@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.factories import WorkerFactory
 from redrive.sources.kafka.health import Counts, Health, Standing
 from redrive.sources.kafka.record import Assignment, Record
 
@@ -45,6 +46,7 @@ __all__ = [
     "Standing",
     "Work",
     "WorkManager",
+    "WorkerFactory",
 ]
 
 _LATER = {

@@ -17,14 +17,13 @@ from redrive.core.decide import SUCCEEDED, Failed, Interrupted
 from redrive.engine.attempt import failure_of
 from redrive.engine.clock import SystemClock
 from redrive.engine.handler import Handler, build_handler
-from redrive.engine.naming import name_of, unfindable
 from redrive.engine.processes import ProcessEngine
 from redrive.engine.tasks import TaskEngine
 from redrive.engine.threads import ThreadEngine
-from redrive.errors import HandlerError
 from redrive.sources.kafka.calling import batch_letter_of, wrapped_batch
-from redrive.sources.kafka.engines import ExecutionEngine, is_async, plain_handler
+from redrive.sources.kafka.engines import ExecutionEngine, is_async, plain_handler, refuse_unreachable
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.factories import made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,9 +33,10 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.execution import Engine
     from redrive.sources.kafka.config import ExecutionConfig
+    from redrive.sources.kafka.factories import WorkerFactory
     from redrive.sources.kafka.record import Assignment, Record
 
-    BatchWorker = Callable[[list[Record]], Any]
+    BatchWorker = Callable[[list[Record]], Any] | WorkerFactory
 
 _SUCCESS = CompletionStatus.SUCCESS
 
@@ -159,21 +159,18 @@ class BatchExecutionEngine(ExecutionEngine):
 
 def _parts(worker: BatchWorker, config: ExecutionConfig) -> tuple[Engine, Handler, int]:
     if config.mode == "process":
-        if why := unfindable(worker):
-            raise HandlerError(
-                f"cannot run {name_of(worker)!r} in worker processes: it is {why}; define it at the top level of a "
-                "module, or use mode='async'"
-            )
+        refuse_unreachable(worker)
         options: Any = {"engine": "process", "policy": config.policy, "timeout": config.timeout, "rules": KAFKA}
         slots = min(config.max_in_flight, 2 * config.process_count)
         return ProcessEngine(config.process_count), build_handler("kafka", wrapped_batch(worker), **options), slots
+    worker = made(worker)
     if is_async(worker):
         return TaskEngine(), plain_handler(worker, config, _awaiting(worker)), config.max_in_flight
     slots = min(config.max_in_flight, 2 * config.worker_pool_size)
     return ThreadEngine(config.worker_pool_size), plain_handler(worker, config, _calling(worker)), slots
 
 
-def _awaiting(worker: BatchWorker) -> Any:
+def _awaiting(worker: Callable[[list[Record]], Any]) -> Any:
     async def call(batch: _Batch) -> None:
         try:
             await worker(list(batch.records))
@@ -184,7 +181,7 @@ def _awaiting(worker: BatchWorker) -> Any:
     return call
 
 
-def _calling(worker: BatchWorker) -> Any:
+def _calling(worker: Callable[[list[Record]], Any]) -> Any:
     def call(batch: _Batch) -> None:
         try:
             worker(list(batch.records))

@@ -3,7 +3,8 @@ Records across a process boundary.
 
 Owns how a record travels to a worker process as a letter, and how the worker is called there.
 The process engine finds functions by name; a worker's name here is its own address in hex, so
-that what is found is the worker wrapped to take a letter. Knows nothing of retries.
+that what is found is the worker wrapped to take a letter; of one that a factory makes, it is all that
+the factory needs. Knows nothing of retries.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import msgspec
 
 from redrive.core.letter import BYTES, Letter
 from redrive.engine.naming import address_of, find
+from redrive.sources.kafka.factories import WorkerFactory
 from redrive.sources.kafka.record import Assignment, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Worker = Callable[[Any], Any] | WorkerFactory
+
 _PREFIX, _OF_BATCHES = "worker_", "batch_"
+_MADE = "made_"  # after either: what follows is no worker's address, but what makes one
 _Parts = tuple[
     str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int, int, int
 ]  # fmt: skip
@@ -68,26 +73,38 @@ def _record(parts: _Parts) -> Record:
     return Record(owner, offset, key, value, headers, stamp, kind, attempts=attempts)
 
 
-def wrapped(worker: Callable[[Record], Any]) -> Callable[[Letter], Any]:
+def wrapped(worker: Worker) -> Callable[[Letter], Any]:
     """Return *worker* as a function of a letter that another process finds by its name."""
-    return _wrap(worker, f"{_PREFIX}{address_of(worker).encode().hex()}")
+    return _wrap(worker, f"{_PREFIX}{_spelled(worker)}")
 
 
-def wrapped_batch(worker: Callable[[list[Record]], Any]) -> Callable[[Letter], Any]:
+def wrapped_batch(worker: Worker) -> Callable[[Letter], Any]:
     """Return *worker*, which takes a list of records, likewise."""
-    return _wrap_batch(worker, f"{_OF_BATCHES}{address_of(worker).encode().hex()}")
+    return _wrap_batch(worker, f"{_OF_BATCHES}{_spelled(worker)}")
 
 
 def __getattr__(name: str) -> Any:
     """Find the worker whose address *name* holds."""
     if name.startswith(_OF_BATCHES):
-        return _wrap_batch(find(bytes.fromhex(name.removeprefix(_OF_BATCHES)).decode()), name)
+        return _wrap_batch(_found(name.removeprefix(_OF_BATCHES)), name)
     if not name.startswith(_PREFIX):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _wrap(find(bytes.fromhex(name.removeprefix(_PREFIX)).decode()), name)
+    return _wrap(_found(name.removeprefix(_PREFIX)), name)
 
 
-def _wrap(worker: Callable[[Record], Any], name: str) -> Callable[[Letter], Any]:
+def _spelled(worker: Worker) -> str:
+    if isinstance(worker, WorkerFactory):
+        return f"{_MADE}{worker.text.encode().hex()}"
+    return address_of(worker).encode().hex()
+
+
+def _found(spelled: str) -> Any:
+    """Return the worker that *spelled* names; one that is to be made is made, so ask once in a process."""
+    text = bytes.fromhex(spelled.removeprefix(_MADE)).decode()
+    return WorkerFactory.read(text).make() if spelled.startswith(_MADE) else find(text)
+
+
+def _wrap(worker: Any, name: str) -> Callable[[Letter], Any]:
     def call(letter: Letter) -> Any:
         return worker(record_of(letter))
 
@@ -95,7 +112,7 @@ def _wrap(worker: Callable[[Record], Any], name: str) -> Callable[[Letter], Any]
     return call
 
 
-def _wrap_batch(worker: Callable[[list[Record]], Any], name: str) -> Callable[[Letter], Any]:
+def _wrap_batch(worker: Any, name: str) -> Callable[[Letter], Any]:
     def call(letter: Letter) -> Any:
         return worker(records_of(letter))
 

@@ -212,7 +212,7 @@ class Collector:
         if missing:
             raise SourceError(
                 f"cannot collect {missing[0]!r}: there is no such topic that this client may see; "
-                "see its name, or use a glob"
+                "check its name, or use a glob"
             )
         return any(re.match(topic, name) for topic in self._topics for name in there)
 

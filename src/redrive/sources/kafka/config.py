@@ -9,8 +9,9 @@ makes them of text. Knows no Kafka client.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from redrive.core.policy import RetryPolicy
 from redrive.errors import PolicyError, SettingsError
@@ -89,13 +90,33 @@ _SECURITY = (
 )
 
 
+_C = TypeVar("_C")
+
+
+def _by_earlier_names(kind: type[_C]) -> type[_C]:
+    """Let *kind* also take its keys in capitals, as an earlier consumer wrote some of them."""
+    made: Any = kind.__init__
+
+    @wraps(made)
+    def init(self: _C, **given: Any) -> None:
+        known = {each.name.upper(): each.name for each in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+        twice = [name for name in given if name in known and known[name] in given]
+        _refuse([f"{name} and {known[name]} are the same key; give one of them" for name in twice])
+        made(self, **{known.get(name, name): value for name, value in given.items()})
+
+    setattr(kind, "__init__", init)  # noqa: B010 - a type checker does not let us say it plainly
+    return kind
+
+
+@_by_earlier_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionConfig:
     """
     How work items run and how often they are tried; raises SettingsError with every problem at once.
 
     *max_retries* is the number of tries, the first included: 1 means one try. Waits are
-    min(*retry_backoff_ms* · 2^(n-1), *max_retry_backoff_ms*) plus up to *retry_jitter_ms*.
+    min(*retry_backoff_ms* · 2^(n-1), *max_retry_backoff_ms*) plus up to *retry_jitter_ms*; without
+    *exponential_backoff* they are min(*retry_backoff_ms*, *max_retry_backoff_ms*) and the jitter.
     """
 
     mode: Mode = "async"
@@ -145,6 +166,7 @@ class ExecutionConfig:
         return None if self.task_timeout_ms is None else self.task_timeout_ms / 1000
 
 
+@_by_earlier_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
     """
@@ -174,7 +196,7 @@ class KafkaConfig:
     dlq_flush_timeout_ms: int = 5000  # how long one publish may take
     dlq_spill_folder: str = ""  # where values go that are too large for the dead-letter topic
     dlq_oversize: str = "halt"  # … or, without it: halt the partition, or pointer: cut them and name the source record
-    dlq_flood_limit: int = 1000  # so many failures in a row, without a success, pause the consumer; 0: never
+    dlq_flood_limit: int = 0  # so many failures in a row, without a success, pause the consumer; 0: never
     dlq_flood_cooldown_ms: int = 5000  # how long it then waits before it tries one of them again
     dlq_park_keys: bool = False  # after a dead letter, later records of its key go behind it until it is released
     exactly_once: bool = False  # outputs, dead letters and offsets in one transaction

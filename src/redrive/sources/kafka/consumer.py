@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.engines import ExecutionEngine
     from redrive.sources.kafka.events import CompletionEvent
+    from redrive.sources.kafka.factories import WorkerFactory
     from redrive.sources.kafka.record import Assignment, Record
 
 
@@ -46,15 +47,16 @@ class ParallelConsumer:
     Consumes *topics* and runs *worker* on every record, many at once, in the order asked for.
 
     The worker takes one `Record`; async workers run on the event loop, others in threads, and
-    with `ExecutionConfig(mode="process")` in processes. What it raises is retried, then published
-    to the dead-letter topic; offsets are committed only past records that are handled or safely
-    there. A topic that begins with `^` is a pattern. Raises SettingsError with every problem.
+    with `ExecutionConfig(mode="process")` in processes; a `WorkerFactory` makes it where it runs.
+    What it raises is retried, then published to the dead-letter topic; offsets are committed only
+    past records that are handled or safely there. A topic that begins with `^` is a pattern. Raises
+    SettingsError with every problem.
     """
 
     def __init__(
         self,
         topics: Sequence[str],
-        worker: Callable[[Record], Any],
+        worker: Callable[[Record], Any] | WorkerFactory,
         *,
         group: str = "",
         ordering: Ordering = "key_hash",

@@ -19,13 +19,14 @@ from redrive.core.decide import SUCCEEDED, Interrupted, decide
 from redrive.core.letter import Status
 from redrive.engine.clock import SystemClock
 from redrive.engine.handler import Handler, build_handler
-from redrive.engine.naming import name_of, unfindable
+from redrive.engine.naming import name_of
 from redrive.engine.processes import ProcessEngine
 from redrive.engine.tasks import TaskEngine
 from redrive.engine.threads import ThreadEngine
 from redrive.errors import HandlerError
 from redrive.sources.kafka.calling import letter_of, wrapped
-from redrive.sources.kafka.events import CompletionEvent, CompletionStatus, failed
+from redrive.sources.kafka.events import CompletionEvent, CompletionStatus, error_text, failed
+from redrive.sources.kafka.factories import called, made, unreachable
 from redrive.sources.kafka.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.execution import Engine
     from redrive.sources.kafka.config import ExecutionConfig
+    from redrive.sources.kafka.factories import WorkerFactory
     from redrive.sources.kafka.record import Assignment, Record
 
-    Worker = Callable[[Record], Any]
+    Worker = Callable[[Record], Any] | WorkerFactory
     Completed = Callable[[CompletionEvent], Record | None]
 
 _log = logging.getLogger("redrive.kafka")
@@ -203,7 +205,8 @@ class ExecutionEngine:
 
     def _give_up(self, record: Record, move: Move) -> None:
         event = failed(record, move)
-        _log.warning("%r failed for good after attempt %d (%s): %s", record, event.attempt, move.why, event.error)
+        form = "%s failed for good after attempt %d (%s): %s"
+        _log.warning(form, repr(record), event.attempt, move.why, event.error)
         self._tell(event)
 
     def _release(self, record: Record) -> None:
@@ -237,9 +240,9 @@ class ExecutionEngine:
         if self.exhausted:
             self._tell_exhausted()
         if _log.isEnabledFor(logging.INFO) and not isinstance(outcome, Interrupted):
-            error = move.failure.message if move.failure else move.why
-            form = "%r failed at attempt %d of %d, next try in %.3f s: %s"
-            _log.info(form, record, record.attempts, self._policy.max_attempts, move.delay, error)
+            error = error_text(move.failure) if move.failure else move.why
+            form = "%s failed at attempt %d of %d, next try in %.3f s: %s"
+            _log.info(form, repr(record), record.attempts, self._policy.max_attempts, move.delay, error)
         record.attempts -= not move.counts
         self._waiting.push(now + move.delay, record)
         self._arm(now)
@@ -278,6 +281,7 @@ class AsyncExecutionEngine(ExecutionEngine):
     """
 
     def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
+        worker = made(worker)
         in_tasks = is_async(worker)
         engine = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
         slots = config.max_in_flight if in_tasks else min(config.max_in_flight, 2 * config.worker_pool_size)
@@ -289,15 +293,11 @@ class ProcessExecutionEngine(ExecutionEngine):
     Runs a worker in child processes, one work item each at a time.
 
     A process that dies costs exactly the work item that it ran a try; one that is out of time
-    is killed. The worker must be a function at the top level of a module.
+    is killed. The worker must be a function at the top level of a module, or come from a `WorkerFactory`.
     """
 
     def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
-        if why := unfindable(worker):
-            raise HandlerError(
-                f"cannot run {name_of(worker)!r} in worker processes: it is {why}; define it at the top level of a "
-                "module, or use mode='async'"
-            )
+        refuse_unreachable(worker)
         handler = build_handler(
             "kafka", wrapped(worker), engine="process", policy=config.policy, timeout=config.timeout, rules=KAFKA
         )
@@ -305,7 +305,18 @@ class ProcessExecutionEngine(ExecutionEngine):
         super().__init__(ProcessEngine(config.process_count), handler, letter_of, slots, clock=clock or SystemClock())
 
 
-def engine_for(worker: Callable[[Any], Any], config: ExecutionConfig, *, clock: Clock | None = None) -> ExecutionEngine:
+def refuse_unreachable(worker: Callable[[Any], Any] | WorkerFactory) -> None:
+    """Raise HandlerError, with the way out, if worker processes cannot have *worker*."""
+    if why := unreachable(worker):
+        raise HandlerError(
+            f"cannot run {called(worker)!r} in worker processes: it is {why}; define it at the top level of a "
+            "module, let a WorkerFactory make it there, or use mode='async'"
+        )
+
+
+def engine_for(
+    worker: Callable[[Any], Any] | WorkerFactory, config: ExecutionConfig, *, clock: Clock | None = None
+) -> ExecutionEngine:
     """Return the engine that *config* asks for."""
     if config.batch_size is not None:
         from redrive.sources.kafka.batches import BatchExecutionEngine  # noqa: PLC0415 - it builds on this file

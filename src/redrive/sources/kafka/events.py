@@ -46,8 +46,8 @@ class CompletionEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def error(self) -> str | None:
-        """The last error as text."""
-        return None if self.failure is None else f"{self.failure.error_type}: {self.failure.message}"
+        """The last error as text: its type and, if it has one, its message."""
+        return None if self.failure is None else error_text(self.failure)
 
     @property
     def topic(self) -> str:
@@ -68,6 +68,11 @@ class CompletionEvent(msgspec.Struct, frozen=True, gc=False):
     def epoch(self) -> int:
         """Which assignment of the partition it was received in."""
         return self.record.epoch
+
+
+def error_text(failure: Failure) -> str:
+    """Return the type of an error and, if there is one, its message."""
+    return f"{failure.error_type}: {failure.message}" if failure.message else failure.error_type
 
 
 def failed(record: Record, move: Move) -> CompletionEvent:

@@ -152,7 +152,9 @@ def _written(said: Mapping[str, str | int]) -> tuple[Header, ...]:
 
 
 def _reason(event: CompletionEvent) -> bytes:
-    text = event.error or ""
+    """Return the error's own words, as consumers that read this header expect them; its type has its own header."""
+    failure = event.failure
+    text = "" if failure is None else failure.message or failure.error_type
     data = text.encode("utf-8", "replace")
     return data if len(data) <= REASON_LIMIT else cut(text, REASON_LIMIT).encode()
 

@@ -143,8 +143,8 @@ def _key(letter: Letter, kept: dict[str, Any]) -> bytes | None:
 
 
 def _reason(account: Account) -> str:
-    """Return the message without the type that our own consumer writes in front of it."""
-    said = account.message.removeprefix(f"{account.error_type}: ") if account.error_type else account.message
+    """Return what it died of; an error without words left its type in their place."""
+    said = "" if account.message == account.error_type else account.message
     return said or account.disposition or "its headers do not say why"
 
 

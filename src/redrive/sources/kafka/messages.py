@@ -7,6 +7,7 @@ Owns the odd corners of reading them. Knows no tracker.
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from redrive.sources.kafka.record import Record
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.record import Assignment
 
 _log = logging.getLogger("redrive.kafka")
+_ESCAPES = re.compile(r"(\\x[0-9a-fA-F]{2}|\\\\|\\)")
 
 
 def runs(messages: list[Any]) -> Iterator[list[Any]]:
@@ -57,8 +59,27 @@ def headers_of(message: Any) -> Any:
 
 
 def key_text(key: bytes) -> str:
-    """Return *key* as text that every store and every terminal takes: bytes that are no text as hex escapes."""
-    return key.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+    r"""
+    Return *key* as text that every store and every terminal takes; no two keys have the same.
+
+    Bytes that are no text are written as hex escapes (`\xff`), and a backslash as two.
+    """
+    return key.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+
+
+def key_of(text: str) -> bytes:
+    """Return the key that `key_text` writes as *text*; raise ValueError if a backslash in it means nothing."""
+    return b"".join(_unescaped(part) for part in _ESCAPES.split(text) if part)
+
+
+def _unescaped(part: str) -> bytes:
+    if not part.startswith("\\"):
+        return part.encode("utf-8", "surrogateescape")  # as the shell handed it over
+    if part == "\\\\":
+        return b"\\"
+    if part == "\\":
+        raise ValueError("a backslash begins an escape such as \\xff; write it twice to mean itself")
+    return bytes.fromhex(part[2:])
 
 
 def bytes_of(headers: list[tuple[str, bytes | None]]) -> int:

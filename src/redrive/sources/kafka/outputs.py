@@ -18,6 +18,7 @@ from redrive.engine.tasks import TaskEngine
 from redrive.engine.threads import ThreadEngine
 from redrive.sources.kafka.config import topic_problem
 from redrive.sources.kafka.engines import ExecutionEngine, is_async, plain_handler
+from redrive.sources.kafka.factories import made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.execution import Engine
     from redrive.sources.kafka.config import ExecutionConfig
+    from redrive.sources.kafka.engines import Worker
     from redrive.sources.kafka.record import Record
 
 ANY_PARTITION = -1
@@ -53,7 +55,8 @@ class _Try:
 class ProducingEngine(ExecutionEngine):
     """Runs a worker that returns an Output, several, or none; a record's outputs are those of its successful try."""
 
-    def __init__(self, worker: Callable[[Record], Any], config: ExecutionConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
+        worker = made(worker)
         in_tasks = is_async(worker)
         engine: Engine = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
         slots = config.max_in_flight if in_tasks else min(config.max_in_flight, 2 * config.worker_pool_size)

@@ -220,8 +220,8 @@ class BrokerPoller:
         if self._bury_in is not None and self._kafka.dlq_enabled:
             self._bury_in(event)
         else:
-            form = "%r is given up after attempt %d and, without a dead-letter topic, committed: %s"
-            _log.error(form, event.record, event.attempt, event.error)
+            form = "%s is given up after attempt %d and, without a dead-letter topic, committed: %s"
+            _log.error(form, repr(event.record), event.attempt, event.error)
             self._finish(event.record)
 
     # ------------------------------------------------------------------ floods
@@ -287,9 +287,9 @@ class BrokerPoller:
             if first.offset() < (partition.tracker.next_offset or 0):
                 partition = self._rewound(partition)
             fresh = partition.receive(records_of(run, partition.assignment))
+            self.counts.received += len(run)
             self.counts.skipped += len(run) - len(fresh)
             records += fresh
-        self.counts.received += len(messages)
         self._buffered += len(records)
         return records
 
@@ -384,7 +384,7 @@ class BrokerPoller:
         if self._dead_letter_topics is not None:
             stalled += self._dead_letter_topics.told()
         if self._absent:
-            stalled.append(f"no such topic to consume: {', '.join(sorted(self._absent))}; see its name, or create it")
+            stalled.append(f"no such topic to consume: {', '.join(sorted(self._absent))}; check its name, or create it")
         self.health = judge(halted, stalled)
         self.counts.retries = self._work.retries
         self.counts.in_flight = sum(each.tracker.open for each in partitions)

@@ -241,8 +241,8 @@ class DeadLetterPublisher:
             letter.headers = self._headers(letter) + (spilled(record, folder) if folder else pointing(record))
         except OSError as error:
             letter.left_out -= 1  # to be tried again: the folder may have room later
-            _log.error("the value of %r is too large for its topic and could not be kept in %s: %s",
-                       record, folder, error)  # fmt: skip
+            _log.error("the value of %s is too large for its topic and could not be kept in %s: %s",
+                       repr(record), folder, error)  # fmt: skip
             return False
         letter.value = (record.value or b"")[:KEPT]
         return True
@@ -250,8 +250,8 @@ class DeadLetterPublisher:
     def _tell(self, letter: _DeadLetter, error: KafkaError, delay: float) -> None:
         if self._clock.monotonic() - self._told.get(letter.topic, -_TELL_EVERY) >= _TELL_EVERY:
             self._told[letter.topic] = self._clock.monotonic()
-            form = "the dead letter of %r was not taken by %s at attempt %d, next try in %.3f s: %s"
-            _log.warning(form, letter.record, letter.topic, letter.tries, delay, error.str())
+            form = "the dead letter of %s was not taken by %s at attempt %d, next try in %.3f s: %s"
+            _log.warning(form, repr(letter.record), letter.topic, letter.tries, delay, error.str())
         if letter.tries >= self._policy.max_attempts and not letter.halts:
             letter.halts = True
             self._halt(letter.record.assignment, f"{letter.topic} takes no dead letters: {error.str()}")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from redrive.core.classify import KAFKA
 from redrive.core.decide import Failed, Lost
 from redrive.engine.handler import build_handler
-from redrive.engine.naming import name_of, unfindable
 from redrive.engine.processes import ProcessEngine
 from redrive.errors import HandlerError
 from redrive.sources.kafka.calling import batch_letter_of, letter_of, wrapped, wrapped_batch
 from redrive.sources.kafka.engines import ExecutionEngine, plain_handler
+from redrive.sources.kafka.factories import called, made, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.sources.kafka.config import ExecutionConfig
+    from redrive.sources.kafka.factories import WorkerFactory
     from redrive.sources.kafka.record import Record
 
 _log = logging.getLogger("redrive.kafka")
@@ -42,11 +43,12 @@ class SuspectEngine(ExecutionEngine):
     """
 
     def __init__(
-        self, worker: Callable[[Any], Any], config: ExecutionConfig, home: ExecutionEngine, *, clock: Clock
-    ) -> None:
+        self, worker: Callable[[Any], Any] | WorkerFactory, config: ExecutionConfig, home: ExecutionEngine,
+        *, clock: Clock,
+    ) -> None:  # fmt: skip
         self._worker, self._home = worker, home
-        self._why_not = unfindable(worker)
-        handler = plain_handler(worker, config) if self._why_not else _child_handler(worker, config)
+        self._why_not = unreachable(worker)
+        handler = plain_handler(made(worker), config) if self._why_not else _child_handler(worker, config)
         carry = letter_of if config.batch_size is None else _batch_of_one
         super().__init__(ProcessEngine(1), handler, carry, 1, clock=clock)
 
@@ -56,7 +58,7 @@ class SuspectEngine(ExecutionEngine):
             super().submit(records)
             return
         form = "%s is %s, so no child process can run it: suspects run in the consumer, which may die of them"
-        _log.warning(form, name_of(self._worker), self._why_not)
+        _log.warning(form, called(self._worker), self._why_not)
         self._home.submit(records)
 
     def _decide(self, record: Record, outcome: Outcome) -> None:
@@ -75,11 +77,11 @@ class SuspectEngine(ExecutionEngine):
             why = outcome.failure.message
             if outcome.failure.error_type.rpartition(".")[2] == HandlerError.__name__:
                 self._why_not = "not importable in a child process"
-        _log.warning("%r did not end in its child process and runs in the consumer: %s", record, why)
+        _log.warning("%s did not end in its child process and runs in the consumer: %s", repr(record), why)
         self._home.submit([record])
 
 
-def _child_handler(worker: Callable[[Any], Any], config: ExecutionConfig) -> Handler:
+def _child_handler(worker: Callable[[Any], Any] | WorkerFactory, config: ExecutionConfig) -> Handler:
     wrap: Callable[[Any], Any] = wrapped if config.batch_size is None else wrapped_batch
     return build_handler(
         "kafka", wrap(worker), engine="process", policy=config.policy, timeout=config.timeout, rules=KAFKA

@@ -20,8 +20,8 @@ _AWAY = frozenset({
     KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,  # noqa: SLF001
 })  # fmt: skip
 _WAYS = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "see its name",
-    KafkaError.TOPIC_EXCEPTION: "see its name",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "check its name",
+    KafkaError.TOPIC_EXCEPTION: "check its name",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "allow this client the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "allow this client the group",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow this client the transactional id",

@@ -94,7 +94,7 @@ class WorkManager:
         record = event.record
         if record.ended or record.assignment.leaving:
             return
-        _log.error("%r is given up while it is worked on: %s", record, event.error)
+        _log.error("%s is given up while it is worked on: %s", repr(record), event.error)
         self.engine.forget(record)
         self._suspects.forget(record)
         follower = self._completed(event)
