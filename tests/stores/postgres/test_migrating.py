@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.servers import contrib
-from tests.servers.postgres import Missing, running
+from tests.servers.postgres import NO_DISK, Missing, running
 from tests.stores.conftest import server_url
 from tests.stores.samples import draft, get, put
 from tests.torture import upgrade
@@ -68,7 +68,7 @@ def whole_server():
     """A server with its extensions, so that there is an index to build."""
     server_url()
     try:
-        server = running(contrib.binaries(), fsync="off")
+        server = running(contrib.binaries(), **NO_DISK)
     except Missing as missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
     with server as started:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-from tests.servers.postgres import running
 from tests.stores.samples import get, put
 
 from redrive.errors import SchemaMismatch, SettingsError, StoreUnavailable
@@ -111,26 +110,6 @@ async def test_a_server_that_is_away_is_said_to_be_away(url, monkeypatch):
 async def test_a_wrong_database_is_said_to_be_wrong(url):
     with pytest.raises(StoreUnavailable, match="check the URL"):
         await open_store(url.replace("/postgres", "/nowhere")).open()
-
-
-@pytest.mark.slow
-async def test_a_replica_is_refused_and_missing_fsync_is_warned_of(caplog):
-    with running(18) as server:
-        store = PostgresStore(server.url)
-        await store.open()
-        await store.close()
-        assert not caplog.records
-        (server.folder / "data" / "standby.signal").touch()
-        server.restart(fsync="off")
-        with pytest.raises(StoreUnavailable, match="read replica"):
-            await store.open()
-        (server.folder / "data" / "standby.signal").unlink()
-        server.restart(fsync="off")
-        await store.open()
-        await store.close()
-    assert [record.message for record in caplog.records] == [
-        "fsync is off on this server: letters that were accepted do not survive a power cut"
-    ]
 
 
 async def test_a_store_works_without_prepared_statements(url, store):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from tests.servers import contrib
-from tests.servers.postgres import Missing, running
+from tests.servers.postgres import NO_DISK, Missing, running
 from tests.stores.conftest import server_url
 from tests.stores.samples import dead, draft, failure, find_all, names
 
@@ -36,7 +36,7 @@ def where(request):
         return
     server_url()
     try:
-        with running(contrib.binaries(), fsync="off") as server:
+        with running(contrib.binaries(), **NO_DISK) as server:
             yield server.url
     except Missing as missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))

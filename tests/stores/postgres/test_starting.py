@@ -30,7 +30,7 @@ REJECTS = 1  # what pg_isready says of a server that is there and takes nobody y
 def own() -> Iterator[Postgres]:
     """A server of the test's own, which it may stop and start."""
     server_url()
-    with postgres.running(18, fsync="off") as started:
+    with postgres.running(18, **postgres.NO_DISK) as started:
         yield started
 
 

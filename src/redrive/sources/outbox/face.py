@@ -8,6 +8,7 @@ the same few steps. Knows no driver: it is handed one.
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.sources.outbox.statements import batches, names_of, receipts_of, refusal, statement, values_of
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft, Letter
     from redrive.sources.outbox.statements import Statement
     from redrive.stores.contract import Receipt
+
+_LATE = (
+    "synchronous_commit is off in a transaction that enqueues letters: its commit returns before they are on disk, and "
+    "a crash of the server loses them with what else it wrote; SET LOCAL synchronous_commit = on where that matters"
+)
+_log = logging.getLogger("redrive.sources.outbox")
 
 
 class BlockingDriver(Protocol):
@@ -58,10 +65,18 @@ class Place:
         self._accept, self._accept_many = statement(schema, "accept"), statement(schema, "accept_many")
         self.handle_once = statement(schema, "handle_once")
         self.wake, self._draft = wake, draft
+        self._warned = False
 
     def accept(self, batch: Sequence[Draft]) -> Statement:
         """Return the statement that keeps so many drafts."""
         return self._accept if len(batch) == 1 else self._accept_many
+
+    def receipts(self, batch: Sequence[Draft], rows: Sequence[Any]) -> list[Receipt]:
+        """Return what became of each draft; warn, once, where a commit returns before it is on disk."""
+        if rows and rows[0][1] == "off" and not self._warned:
+            self._warned = True  # and no more: the transaction, and how it is committed, are the user's
+            _log.warning(_LATE)
+        return receipts_of(batch, rows)
 
     def draft(self, kind: str, payload: Any, options: dict[str, Any]) -> Draft:
         """Return the letter to be; it comes from the outbox unless it says otherwise."""
@@ -90,7 +105,7 @@ class Outbox:
     def _keep(self, batch: Sequence[Draft], *, notify: bool) -> list[Receipt]:
         values = values_of(batch, notify=notify)
         try:
-            return receipts_of(batch, self._driver.fetch(self._place.accept(batch), values))
+            return self._place.receipts(batch, self._driver.fetch(self._place.accept(batch), values))
         except Exception as error:  # every driver has its own tree of errors; what is no refusal is raised as it came
             if (refused := refusal(error)) is None:
                 raise
@@ -115,7 +130,7 @@ class AsyncOutbox:
     async def _keep(self, batch: Sequence[Draft], *, notify: bool) -> list[Receipt]:
         values = values_of(batch, notify=notify)
         try:
-            return receipts_of(batch, await self._driver.fetch(self._place.accept(batch), values))
+            return self._place.receipts(batch, await self._driver.fetch(self._place.accept(batch), values))
         except Exception as error:  # every driver has its own tree of errors; what is no refusal is raised as it came
             if (refused := refusal(error)) is None:
                 raise

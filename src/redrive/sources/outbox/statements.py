@@ -71,8 +71,8 @@ def values_of(batch: Sequence[Draft], *, notify: bool) -> list[Any]:
 def receipts_of(batch: Sequence[Draft], rows: Sequence[Any]) -> list[Receipt]:
     """Return what became of each draft."""
     return [
-        Receipt(draft.id) if kept is None else Receipt(str(kept), duplicate=True)
-        for draft, (kept,) in zip(batch, rows, strict=True)
+        Receipt(draft.id) if row[0] is None else Receipt(str(row[0]), duplicate=True)
+        for draft, row in zip(batch, rows, strict=True)
     ]
 
 

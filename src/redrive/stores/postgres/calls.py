@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from redrive.errors import RedriveError
+from redrive.stores.postgres.server import ISOLATION
 from redrive.stores.postgres.texts import WHOLE, UnknownName
 from redrive.stores.postgres.turn import Now, Turn, new_call
 
@@ -88,7 +89,7 @@ class Calls:
         """Run *function* in one transaction that may safely be run twice."""
 
         async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with connection.transaction():
+            async with connection.transaction(isolation=ISOLATION):
                 return await function(Turn(connection, self._sql, self.now()), *arguments)
 
         return await self.ask(work)
@@ -98,7 +99,7 @@ class Calls:
         call = new_call()
 
         async def work(connection: Any, again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with connection.transaction():
+            async with connection.transaction(isolation=ISOLATION):
                 turn = Turn(connection, self._sql, self.now())
                 await turn.rows("lock_call", call)
                 kept = await turn.value("answered", call) if again else None

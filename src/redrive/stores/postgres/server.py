@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
 from redrive.errors import RedriveError, StoreClosed, StoreError, StoreUnavailable
+from redrive.stores.postgres.trust import ASKED, judge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,6 +30,7 @@ CONNECTING = 10.0  # seconds until a connection must stand
 ANSWERING = 60.0  # seconds until an answer must come; a connection may be dead without saying so
 PATIENCE = 5.0  # seconds over which a call is asked again when the server is away
 FROZEN = 5.0  # seconds until the server ends a transaction whose process says no more: its locks hold up everybody
+ISOLATION = "read_committed"  # whoever waited for a lock looks again, and sees what came meanwhile
 STARTING = 60.0  # seconds over which a server is waited for at the opening that says that it is starting
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
@@ -38,15 +40,13 @@ _CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, loc
 _AWAY = ("08", "57P", "57014", "532", "533", "534", "25006", "25P03", "25P04")
 # The driver says InternalClientError when a connection ends in the middle of its own questions.
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-_FORGETFUL = (180_000, 180_001)  # where an UPDATE … FROM leaves out rows for which it had to wait
-_log = logging.getLogger("redrive.stores.postgres")
 
 
 class Server:
     """One database of one server, as seen by one process."""
 
-    def __init__(self, dsn: str, *, size: int = 8, pooled: bool = False) -> None:
-        self.dsn, self.pooled, self._size = dsn, pooled, size
+    def __init__(self, dsn: str, *, size: int = 8, pooled: bool = False, application: str = "redrive") -> None:
+        self.dsn, self.pooled, self._size, self._application = dsn, pooled, size, application
         self.closed = True
         self._idle: list[Any] = []
         self._free = asyncio.Semaphore(size)
@@ -64,27 +64,7 @@ class Server:
 
     async def _check(self, connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
         async with self.alone(connection):
-            replica, fsync, read_only, number = await connection.fetchrow(
-                "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('transaction_read_only'), "
-                "current_setting('server_version_num')::integer"
-            )
-        if replica:
-            raise StoreUnavailable(
-                "cannot keep letters on a read replica: it refuses writes; point the URL at the primary "
-                "(several hosts may be named: add ?target_session_attrs=read-write)"
-            )
-        if read_only == "on":
-            raise StoreUnavailable(
-                "cannot keep letters on a server that is read-only; set default_transaction_read_only to off, "
-                "or point the URL at a server that takes writes"
-            )
-        if fsync == "off":
-            _log.warning("fsync is off on this server: letters that were accepted do not survive a power cut")
-        if number in _FORGETFUL:
-            _log.warning(
-                "PostgreSQL 18.0 and 18.1 overlook rows that two transactions change at once: outcomes may be refused, "
-                "and letters run twice; update the server to 18.2 or later"
-            )
+            judge(await connection.fetchrow(ASKED))
 
     async def close(self) -> None:
         """Let go of every connection."""
@@ -95,12 +75,15 @@ class Server:
 
     def alone(self, connection: Any) -> AbstractAsyncContextManager[Any]:
         """Return a transaction for one statement: a pooler may answer its halves by two servers unless that is said."""
-        return connection.transaction() if self.pooled else contextlib.nullcontext()
+        return connection.transaction(isolation=ISOLATION) if self.pooled else contextlib.nullcontext()
 
     async def connect(self) -> Any:
         """Return a connection of its own; the caller closes it."""
-        options = {"statement_cache_size": 0} if self.pooled else {"server_settings": _settings()}
-        return await asyncpg.connect(self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, **options)
+        options: dict[str, Any] = {"statement_cache_size": 0} if self.pooled else {}
+        settings = {**_named(self._application, self.dsn), **({} if self.pooled else _settings())}
+        return await asyncpg.connect(
+            self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, server_settings=settings, **options
+        )
 
     async def ask(
         self,
@@ -173,7 +156,16 @@ class Server:
 
 def _settings() -> dict[str, str]:
     """Return what a session asks of the server; a pooler refuses such wishes, and has a setting of its own."""
-    return {"idle_in_transaction_session_timeout": f"{round(FROZEN * 1000)}ms"}
+    return {
+        "idle_in_transaction_session_timeout": f"{round(FROZEN * 1000)}ms",
+        "default_transaction_isolation": ISOLATION.replace("_", " "),
+    }
+
+
+def _named(application: str, dsn: str) -> dict[str, str]:
+    """Return the name by which an administrator sees these connections; one in the URL counts instead."""
+    given = "application_name" in dict(parse_qsl(urlsplit(dsn).query))
+    return {} if given else {"application_name": application}
 
 
 async def _close(connection: Any) -> None:

@@ -126,14 +126,15 @@ SELECT {schema}.outbox_retain_handled($1, $2, $3)
 SELECT {schema}.outbox_accept(CAST($1 AS text), CAST($2 AS text), CAST($3 AS text), CAST($4 AS bytea), CAST($5 AS text),
     CAST($6 AS text), CAST($7 AS text), CAST($8 AS integer), CAST($9 AS bigint), CAST($10 AS bigint), CAST($11 AS text),
     CAST($12 AS bigint), CAST($13 AS text), CAST($14 AS text), CAST($15 AS text), CAST($16 AS bytea),
-    CAST($17 AS boolean), CAST($18 AS text), CAST($19 AS text), CAST($20 AS boolean))
+    CAST($17 AS boolean), CAST($18 AS text), CAST($19 AS text), CAST($20 AS boolean)) AS kept,
+    current_setting('synchronous_commit') AS synchronous_commit
 
 -- name: accept_many
-SELECT * FROM {schema}.outbox_accept_many(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS text[]),
+SELECT kept, current_setting('synchronous_commit') AS synchronous_commit FROM {schema}.outbox_accept_many(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS text[]),
     CAST($4 AS bytea[]), CAST($5 AS text[]), CAST($6 AS text[]), CAST($7 AS text[]), CAST($8 AS integer[]),
     CAST($9 AS bigint[]), CAST($10 AS bigint[]), CAST($11 AS text[]), CAST($12 AS bigint[]), CAST($13 AS text[]),
     CAST($14 AS text[]), CAST($15 AS text[]), CAST($16 AS bytea[]), CAST($17 AS boolean[]), CAST($18 AS text[]),
-    CAST($19 AS text[]), CAST($20 AS boolean))
+    CAST($19 AS text[]), CAST($20 AS boolean)) AS kept
 
 -- name: handle_once
 INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
@@ -255,4 +256,4 @@ INSERT INTO {schema}.outbox_names SELECT * FROM unnest($1::text[], $2::text[]) O
 SELECT digest, name FROM {schema}.outbox_names
 
 -- name: lock_call
-SELECT pg_advisory_xact_lock($1)
+SELECT pg_advisory_xact_lock($1), {schema}.outbox_durable()

@@ -74,18 +74,21 @@ class PostgresStore:
         pooled: bool = False,
         listen: bool | str = True,
         clock: StoreClock | None = None,
+        application: str = "redrive",
     ) -> None:
         """
         *listen* may be a DSN past the pooler: nobody can listen through one that is *pooled*.
 
+        *application* is the name of its connections, for administrators who look at pg_stat_activity.
         *clock* is for tests: without one the server's own clock is the only one.
         """
         self.dsn, self.schema, self.pooled = dsn, schema, pooled
         sql = statements(schema)
-        self._server = Server(dsn, pooled=pooled)
+        self._server = Server(dsn, pooled=pooled, application=application)
         self._calls = Calls(self._server, sql, clock)
         self._bell = Bell()
-        direct = Server(listen) if isinstance(listen, str) else self._server if listen and not pooled else None
+        past = Server(listen, application=application) if isinstance(listen, str) else None
+        direct = past or (self._server if listen and not pooled else None)
         self._wire = Wire(self._server, sql["notify"], self._bell.ring, direct=direct)
         self._taker = Taker(hints=clock is None)
         self._unanswered: dict[str, list[int]] = {}  # by worker: calls whose answers were never heard

@@ -11,6 +11,16 @@ AS $$ SELECT to_timestamp(us::double precision / 1e6) $$;
 CREATE FUNCTION {schema}.outbox_us(at timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT round(date_part('epoch', at) * 1e6)::bigint $$;
 
+-- What this transaction writes is on disk when its commit returns, whatever the server, the database or the role has
+-- set; one that waits for a standby is left as it is. Holds until the end of the transaction, behind a pooler too.
+CREATE FUNCTION {schema}.outbox_durable() RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
 CREATE FUNCTION {schema}.outbox_counted(p_queue text, p_statuses text[]) RETURNS bigint LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(sum(n), 0)::bigint FROM (

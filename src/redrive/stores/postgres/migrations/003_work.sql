@@ -24,6 +24,7 @@ DECLARE
     v_name text;
     v_meant jsonb;  -- under which id a draft is kept that is a duplicate
 BEGIN
+    PERFORM {schema}.outbox_durable();
     SELECT array_agg(name) FILTER (WHERE ordered), coalesce(bool_or(max_size IS NOT NULL), false)
       INTO v_ordered, v_limited FROM {schema}.outbox_queues WHERE name = ANY (p_queues);
     IF p_rich IS NOT NULL THEN

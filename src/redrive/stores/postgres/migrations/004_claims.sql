@@ -191,6 +191,7 @@ DECLARE
     v_turns integer[] := p_turns;
     w record;
 BEGIN
+    PERFORM {schema}.outbox_durable();
     PERFORM pg_advisory_xact_lock(p_call);  -- a first try whose connection broke may still be at work
     IF p_moves IS NOT NULL THEN
         v_refs := v_refs || ARRAY(SELECT m.ref FROM jsonb_to_recordset(p_moves) AS m (ref bigint));
