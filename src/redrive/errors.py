@@ -8,6 +8,7 @@ RedriveError
 ├── HandlerError             a handler cannot be registered or found
 ├── PayloadError             a payload cannot be written as bytes
 ├── LetterNotFound           no letter has this id
+├── AmbiguousId              several letters have an id that ends like this
 ├── PlanNotFound             no plan has this id
 ├── MoveRefused              the letter's status does not allow this
 ├── EditConflict             somebody changed the letter since it was read
@@ -60,6 +61,15 @@ class LetterNotFound(RedriveError):
     def __init__(self, letter_id: str) -> None:
         self.letter_id = letter_id
         super().__init__(f"no letter has the id {letter_id!r}; `redrive ls` lists what is kept")
+
+
+class AmbiguousId(RedriveError):
+    """Several letters have an id that ends like this; nothing was done."""
+
+    def __init__(self, given: str, candidates: list[str], *, more: bool = False) -> None:
+        self.given, self.candidates = given, candidates
+        named = "; ".join([*candidates, "and more"] if more else candidates)
+        super().__init__(f"several letters have an id that ends in {given!r}; give more of it: {named}")
 
 
 class PlanNotFound(RedriveError):

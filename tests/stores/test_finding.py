@@ -20,6 +20,7 @@ from tests.stores.samples import (
 
 from redrive.core.letter import Category, Priority
 from redrive.core.query import parse
+from redrive.errors import QueryError
 
 
 async def test_get_returns_none_for_what_is_not_kept(store):
@@ -51,6 +52,30 @@ async def test_letters_put_between_two_pages_do_not_move_the_second(store):
 async def test_finding_nothing_is_an_empty_page(store):
     page = await store.find(parse("status:failed"))
     assert (page.letters, page.cursor) == ([], None)
+
+
+@pytest.mark.parametrize("cursor", ["abc", "", "-1", "1.5", "9" * 40, "\u0661", "1 OR 1", "\ud800"])
+async def test_a_cursor_that_no_page_ended_with_is_refused_clearly(store, cursor):
+    await put(store, "a")
+    with pytest.raises(QueryError, match="cannot go on from the cursor"):
+        await store.find(parse(""), cursor=cursor)
+
+
+@pytest.mark.parametrize("size", [4, 8, 12, 13, 20, 35])
+async def test_the_end_of_an_id_finds_its_letter(store, size):
+    await put(store, *"abcdef")
+    end = letter_id("c")[-size:]
+    assert names(await find_all(store, f"id:*{end}")) == ["c"]
+    assert names(await find_all(store, f"id:{end}")) == ["c"]
+    assert names(await find_all(store, f"id:{end.upper()}")) == ["c"]
+    assert names(await find_all(store, f"id:{end},{letter_id('a')}")) == ["c", "a"]
+    assert names(await find_all(store, f"-id:{end}")) == ["f", "e", "d", "b", "a"]
+
+
+@pytest.mark.parametrize("text", ["id:ffffffff", "id:*ffffffff", "id:*zzzz", 'id:"*"', "id:abc", "id:*,abc"])
+async def test_an_end_that_no_id_has_finds_nothing_else(store, text):
+    await put(store, *"abcdef")
+    assert sorted(names(await find_all(store, text))) == (list("abcdef") if text == "id:*,abc" else [])
 
 
 QUERIES = {

@@ -15,6 +15,7 @@ from redrive.errors import PayloadError
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft
+    from redrive.stores.contract import Receipt, Store
 
 _JSON = "application/json"
 
@@ -51,10 +52,18 @@ def enqueue(
         metadata=_pairs(metadata or []),
         tenant=tenant,
     )
-    [receipt] = with_store(ctx, lambda store: store.put([draft]), create=True)
+    [receipt] = with_store(ctx, lambda store: _put(store, draft), create=True)
     if as_json:
         return emit(receipt)
     return say(f"{receipt.id}{' (was kept before; nothing changed)' if receipt.duplicate else ''}")
+
+
+async def _put(store: Store, draft: Draft) -> list[Receipt]:
+    from msgspec.structs import replace
+
+    from redrive.desk.ids import whole_ids
+
+    return await store.put([replace(draft, after=tuple(await whole_ids(store, draft.after)))])
 
 
 def payload_bytes(text: str, content_type: str) -> bytes:

@@ -10,7 +10,7 @@ The query language: one for listing, counting, planning, alerting, and for every
     part   = bare text, in which * stands for any run of characters, and "quoted text", in
              which nothing is special but \" and \\; they may be joined: order."a b"*
 
-    text     id queue kind error error_type (or type) key idempotency_key origin tenant handler
+    text     id (its end is enough) queue kind error error_type (or type) key idempotency_key origin tenant handler
              release policy why · group (its beginning is enough) · header.NAME
     words    status category priority
     numbers  attempts losses cycles generation
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import re2
 
+from redrive.core.ids import is_short, tail_of
 from redrive.core.terms import FIELDS, SIGNS, UNITS, Document, Field, Op, Term, Value, glob, number
 from redrive.errors import QueryError
 
@@ -246,6 +247,9 @@ def _text_term(at: int, field: str, path: tuple[str, ...], parts: _Parts, *, neg
     if parts.op is None and parts.has_wildcard:
         _check_stars(at, parts)
         op = "glob"
+    if field == "id" and op == "eq" and any(is_short(text) for text in parts.texts):
+        ends = tuple(f"*{tail_of(text)}" if is_short(text) else text for text in parts.texts)
+        return Term(field, "glob", ends, negated, path)
     return Term(field, op, parts.texts, negated, path)
 
 

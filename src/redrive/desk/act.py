@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.desk import plan as plans
+from redrive.desk.ids import whole_ids
 from redrive.errors import QueryError
 
 if TYPE_CHECKING:
@@ -71,6 +72,6 @@ def done(plan: Plan) -> Done:
 
 
 async def _by_id(store: Store, verb: str, ids: Sequence[str], *, by: str, reason: str, generation: int | None) -> Done:
-    unique = tuple(dict.fromkeys(ids))
+    unique = await whole_ids(store, ids)
     letters = await store.act(verb, unique, by=by, reason=reason, generation=generation)
     return Done(verb=verb, acted=len(letters), skipped=0, done=True, plan=None, query="", by=by, reason=reason)

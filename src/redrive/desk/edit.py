@@ -75,8 +75,8 @@ async def edit(
     if payload == before.payload and target == before.content_type:
         message = f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written"
         raise MoveRefused(message)
-    after = await store.edit(letter_id, payload, target, version=version, by=by, reason=reason)
-    return Edited(id=letter_id, payload_version=after.payload_version, diff=diff(before, after))
+    after = await store.edit(before.id, payload, target, version=version, by=by, reason=reason)
+    return Edited(id=before.id, payload_version=after.payload_version, diff=diff(before, after))
 
 
 def sheet_for(letter: Letter) -> Sheet:

@@ -52,7 +52,7 @@ class Desk:
     # ------------------------------------------------------------------ looking
 
     async def show(self, letter_id: str) -> Letter:
-        """Return the letter; raise LetterNotFound."""
+        """Return the letter, by its id or the end of it; raise LetterNotFound or AmbiguousId."""
         return await inspect.show(self.store, letter_id)
 
     async def ls(self, query: str = "", *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:

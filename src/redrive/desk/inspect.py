@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redrive.core.query import parse
+from redrive.desk.ids import whole_id
 from redrive.errors import LetterNotFound
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 async def show(store: Store, letter_id: str) -> Letter:
-    """Return the letter; raise LetterNotFound."""
-    letter = await store.get(letter_id)
+    """Return the letter, by its id or the end of it; raise LetterNotFound or AmbiguousId."""
+    letter = await store.get(await whole_id(store, letter_id))
     if letter is None:
         raise LetterNotFound(letter_id)
     return letter

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import msgspec
 
 from redrive.core.letter import Letter, Status
+from redrive.errors import QueryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -374,7 +375,18 @@ class Broadcasts(Protocol):
         """Remove a subscription, with an audit entry; False if there is none."""
 
 
+_LONGEST_CURSOR = 18  # digits: places fit 64 bits
 LIVE = (Status.PENDING, Status.IN_FLIGHT)
+
+
+def place_of(cursor: str | None) -> int | None:
+    """Return where a page starts; raise QueryError for what no page ended with."""
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= _LONGEST_CURSOR):
+        message = f"cannot go on from the cursor {cursor[:40]!r}: no page ended with it; leave it out to begin anew"
+        raise QueryError(message)
+    return int(cursor)
 
 
 def total(tallies: Sequence[Tally], **traits: str) -> int:

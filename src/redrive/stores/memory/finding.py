@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from redrive.core.letter import Status
 from redrive.core.waiting import NAMED, Standing
-from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.contract import Group, Page, Tally, place_of
 from redrive.stores.memory import changes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def standing(ledger: Ledger, letter_id: str) -> Standing | None:
 
 def find(ledger: Ledger, query: Query, cursor: str | None, limit: int, *, payloads: bool) -> Page:
     """Return a page of matching letters, newest first; the cursor is the last one's place."""
-    rows = list(islice(_matching(ledger, query, None if cursor is None else int(cursor)), limit + 1))
+    rows = list(islice(_matching(ledger, query, place_of(cursor)), limit + 1))
     more = len(rows) > limit
     letters = [seen(ledger, row) for row in rows[:limit]]
     if not payloads:

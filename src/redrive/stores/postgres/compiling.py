@@ -100,13 +100,13 @@ def _clause(term: Term, schema: str, now_us: int) -> Clause | None:
         return _span(term, schema, now_us)
     if term.field in _NUMBERS:
         return _number(term)
-    return _not_among(term) if term.negated else _among(term)
+    return _not_among(term) if term.negated else _among(term, schema)
 
 
-def _among(term: Term) -> Clause | None:
+def _among(term: Term, schema: str) -> Clause | None:
     match term.field:
         case "id":
-            return _ids(term)
+            return _ids(term, schema)
         case "group":
             return _prefix("fingerprint", term, exact=True)
         case field if field in _TEXT:
@@ -147,14 +147,29 @@ def _not_among(term: Term) -> Clause | None:
     return Clause(f"({column} IS NULL OR {column} <> ALL (?::text[]))", ([name(str(value)) for value in term.values],))
 
 
-def _ids(term: Term) -> Clause | None:
-    if term.op != "eq":
-        return None
+def _ids(term: Term, schema: str) -> Clause | None:
+    values = [str(value) for value in term.values]
+    if term.op == "glob" and all(value.removeprefix("*") and "*" not in value[1:] for value in values):
+        return _id_ends(values, schema)
+    return Clause("id = ANY (?::uuid[])", (_uuids(values),), exact=False) if term.op == "eq" else None
+
+
+def _id_ends(values: list[str], schema: str) -> Clause:
+    """Find ids by their ends, or whole ones: the server walks the ids alone, then fetches the few."""
+    tails = [value[1:] for value in values if value.startswith("*")]
+    tests = " OR ".join("right(id::text, ?) = ?" for _ in tails) or "false"
+    found = f"ARRAY(SELECT id FROM {schema}.outbox WHERE {tests})"  # noqa: S608 - parameters only
+    whole = _uuids([value for value in values if not value.startswith("*")])
+    ends = tuple(part for tail in tails for part in (len(tail), tail))
+    return Clause(f"id = ANY ({found} || ?::uuid[])", (*ends, whole), exact=False)
+
+
+def _uuids(values: list[str]) -> list[uuid.UUID]:
     ids = []
-    for value in term.values:
+    for value in values:
         with suppress(ValueError):
-            ids.append(uuid.UUID(str(value)))
-    return Clause("id = ANY (?::uuid[])", (ids,), exact=False)
+            ids.append(uuid.UUID(value))
+    return ids
 
 
 def _text(term: Term) -> Clause | None:

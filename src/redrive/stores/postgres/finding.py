@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from redrive.core.query import Query, Term
 from redrive.core.waiting import NAMED, Standing
 from redrive.errors import LetterNotFound
-from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.contract import Group, Page, Tally, place_of
 from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.compiling import compile_query, few, needs_now
@@ -83,7 +83,7 @@ async def _matching(
     now_us = await turn.now_us() if needs_now(query) else 0
     compiled = compile_query(query, turn.sql["schema"], now_us)
     where = await _where(turn, compiled)
-    before = None if cursor is None else int(cursor)
+    before = place_of(cursor)
     size = at_most if compiled.rest.is_empty else _PAGE
     columns = turn.sql["letter" if payloads or compiled.rest.reads_payload else "lean"]
     while True:

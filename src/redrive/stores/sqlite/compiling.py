@@ -142,7 +142,22 @@ def _text(term: Term) -> Clause | None:
         return _among(column, list(term.values), negated=term.negated)
     if term.negated or term.op not in ("glob", "prefix"):
         return None
+    if column == "id" and (ends := _id_ends(term)) is not None:
+        return ends
     return _prefix(column, term, exact=False)
+
+
+def _id_ends(term: Term) -> Clause | None:
+    """Find ids by their ends, or whole ones, by walking the index of ids alone."""
+    values = [str(value) for value in term.values]
+    if term.op != "glob" or not all(value.removeprefix("*") and "*" not in value[1:] for value in values):
+        return None
+    tests = " OR ".join("substr(id, ?) = ?" if value.startswith("*") else "id = ?" for value in values)
+    bindings = [
+        part for value in values for part in ((1 - len(value), value[1:]) if value.startswith("*") else (value,))
+    ]
+    sql = f"seq IN (SELECT seq FROM letters INDEXED BY letters_id WHERE {tests})"  # noqa: S608 - parameters only
+    return Clause(sql, tuple(bindings), exact=False)
 
 
 def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from redrive.core.query import Query, Term
 from redrive.core.waiting import NAMED, Standing
-from redrive.stores.contract import Group, Page, Tally
+from redrive.stores.contract import Group, Page, Tally, place_of
 from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.sqlite import lanes, rows
 from redrive.stores.sqlite.compiling import compile_query
@@ -77,7 +77,7 @@ def _matching(
 ) -> Iterator[tuple[int, Letter]]:
     compiled = compile_query(query, now_us, connection)
     read = rows.ALL if payloads or compiled.rest.reads_payload else rows.LISTED
-    walk = Walk(read, None if cursor is None else int(cursor), newest_first=True)
+    walk = Walk(read, place_of(cursor), newest_first=True)
     for row in scan(connection, compiled, walk):
         letter = rows.letter_of(connection, row)
         if compiled.rest.matches(letter, now_us):

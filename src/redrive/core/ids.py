@@ -1,0 +1,30 @@
+"""
+Short ids: how people name a letter.
+
+Owns what a short id is: the last characters of an id. (The first ones of a UUID v7 are its time, which
+neighbours share.) Which letter one means is looked up by `desk/ids.py`. Knows no store.
+"""
+
+from __future__ import annotations
+
+import re2
+
+SHOWN = 8  # characters in tables
+_WHOLE = 36  # characters of a UUID
+_TAIL = re2.compile(r"[0-9a-fA-F-]{4,35}")
+_BARE = re2.compile(r"[0-9a-fA-F]{32}")  # a UUID without its dashes
+
+
+def short(letter_id: str) -> str:
+    """Return the end of a UUID, by which people tell letters apart; other ids as they are."""
+    return letter_id[-SHOWN:] if len(letter_id) == _WHOLE else letter_id
+
+
+def is_short(text: str) -> bool:
+    """Say whether *text* may be the end of an id, and is not a whole one."""
+    return _TAIL.fullmatch(text) is not None and _BARE.fullmatch(text) is None
+
+
+def tail_of(text: str) -> str:
+    """Return a short id as ids are written."""
+    return text.lower()
