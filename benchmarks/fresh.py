@@ -33,8 +33,14 @@ class CaseFailed(Exception):
     """A case broke, or did not handle what it should have."""
 
 
-def measure(case: Callable[..., dict[str, Any]], folder: Path, **arguments: Any) -> dict[str, Any]:
-    """Run *case* on *folder* in a new process and return its answer; raise CaseFailed with what it said."""
+def measure(
+    case: Callable[..., dict[str, Any]], folder: Path, *, root: Path = ROOT, **arguments: Any
+) -> dict[str, Any]:
+    """
+    Run *case* on *folder* in a new process and return its answer; raise CaseFailed with what it said.
+
+    *root* is the checkout whose sources and benchmarks the process imports.
+    """
     name = f"{case.__module__}:{case.__qualname__}"
     answer, output = folder / "answer.json", folder / "output.txt"
     answer.unlink(missing_ok=True)
@@ -43,17 +49,17 @@ def measure(case: Callable[..., dict[str, Any]], folder: Path, **arguments: Any)
     command = [sys.executable, "-m", "benchmarks.fresh", name, str(folder), json.dumps(arguments)]
     with output.open("wb") as sink:
         ended = subprocess.run(
-            command, cwd=ROOT, env=environment(), stdout=sink, stderr=sink, timeout=_LIMIT, check=False
+            command, cwd=root, env=environment(root), stdout=sink, stderr=sink, timeout=_LIMIT, check=False
         )
     if ended.returncode or not answer.exists():
         raise CaseFailed(f"{name} {arguments} ended with {ended.returncode}:\n{_tail(output)}")
     return dict(json.loads(answer.read_text()))
 
 
-def environment() -> dict[str, str]:
-    """Return this environment without the user's own redrive settings, and with our sources importable."""
+def environment(root: Path = ROOT) -> dict[str, str]:
+    """Return this environment without the user's own redrive settings, and with the sources of *root* importable."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
-    return kept | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    return kept | {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
 
 
 def _tail(path: Path) -> str:
