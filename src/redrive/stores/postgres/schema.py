@@ -30,6 +30,10 @@ _IS_THERE = """
 SELECT EXISTS (SELECT 1 FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace
                 WHERE nspname = $1 AND relname = 'outbox_meta')
 """
+_FOREIGN = """
+SELECT relname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace
+ WHERE nspname = $1 AND relname IN ('outbox', 'event_handled') ORDER BY relname DESC LIMIT 1
+"""
 # Whoever waits for a table keeps everybody waiting who comes later: better to give up, and to be asked again.
 _NO_QUEUE = "SET LOCAL lock_timeout = '2s';"
 _PATIENCE = 86_400.0  # seconds: building an index may take long
@@ -105,10 +109,23 @@ async def migrate(connection: Any, schema: str) -> int:
         await connection.execute(lock, f"redrive {schema}", timeout=_PATIENCE)
         await connection.execute(_NO_QUEUE)
         found = await version(connection, schema)
+        if found is None:
+            await _refuse_foreign(connection, schema)
         for step in _steps(schema, [text for number, text in migrations(schema) if number > (found or (0, 0))[0]]):
             await connection.execute(step, timeout=_PATIENCE)
     await _build_indexes(connection, schema)
     return newest(schema)
+
+
+async def _refuse_foreign(connection: Any, schema: str) -> None:
+    """Raise SchemaMismatch if the schema holds a table under one of our names that redrive did not make."""
+    table = await connection.fetchval(_FOREIGN, schema)
+    if table is not None:
+        raise SchemaMismatch(
+            f"cannot make redrive's tables in schema {schema!r}: it holds a table {table!r} that redrive did not make. "
+            f"Give redrive a schema of its own (`?schema=redrive` in the URL), or move the rows of {table!r} into "
+            'redrive as the page "Adopt an existing outbox" shows; nothing was changed'
+        )
 
 
 async def _build_indexes(connection: Any, schema: str) -> None:

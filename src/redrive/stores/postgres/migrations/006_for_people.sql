@@ -17,6 +17,27 @@ SELECT id, event_type, event_version, occurred_at, source, target, channel, gene
        category, error_type, fingerprint, why, updated_at
   FROM {schema}.outbox;
 
+-- For producers that can insert and cannot call a function: an insert into the view enqueues a letter. A column that
+-- the producer leaves out has the default of outbox_enqueue; RETURNING id gives the id that is kept.
+CREATE FUNCTION {schema}.outbox_insert_event() RETURNS trigger LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NEW.status <> 'pending' THEN
+        RAISE EXCEPTION 'cannot insert event % as %: an event begins as pending', NEW.event_type, NEW.status
+            USING ERRCODE = 'check_violation', HINT = 'Leave the column status out.';
+    END IF;
+    NEW.id := {schema}.outbox_enqueue(
+        p_event_type => NEW.event_type, p_payload => NEW.payload, p_queue => coalesce(NEW.queue, 'default'),
+        p_id => NEW.id, p_idempotency_key => NEW.idempotency_key, p_key => NEW.key,
+        p_priority => coalesce(NEW.priority, 1), p_source => NEW.source, p_target => NEW.target,
+        p_delay => greatest(coalesce(NEW.due_at - clock_timestamp(), '0'), '0'), p_generation => NEW.generation,
+        p_workspace_id => NEW.workspace_id, p_channel => coalesce(NEW.channel, 'outbox_default'),
+        p_event_version => coalesce(NEW.event_version, 1), p_trace_context => NEW.trace_context);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER outbox_insert_event INSTEAD OF INSERT ON {schema}.outbox_events
+    FOR EACH ROW EXECUTE FUNCTION {schema}.outbox_insert_event();
+
 -- Enqueue a letter in the caller's own transaction; return its id, or that of the letter already kept under its
 -- idempotency key. p_notify wakes workers at the commit (it takes a lock that all commits with NOTIFY share).
 CREATE FUNCTION {schema}.outbox_enqueue(
