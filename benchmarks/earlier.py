@@ -17,10 +17,11 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.servers.kafka import Broker
+
 from benchmarks import kafka_redrive, kafka_topics, postgres_drain, sqlite_redrive
 from benchmarks import postgres_server as server
 from benchmarks.fresh import ROOT, base_folder, measure, new_folder
-from tests.servers.kafka import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

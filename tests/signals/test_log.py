@@ -33,6 +33,19 @@ def test_every_fact_has_a_level():
 
 
 @pytest.mark.usefixtures("_unconfigured")
+def test_a_death_is_found_by_the_names_that_the_outbox_has_in_sql(capsys):
+    configure("info", "json")
+    log_facts(a_death())
+    line = json.loads(capsys.readouterr().err)
+    told = {name: line[name] for name in ("event_id", "event_type", "source", "target", "handler_name")}
+    assert told == {
+        "event_id": "a1", "event_type": "order.created", "source": None, "target": None,
+        "handler_name": "order.created",
+    }  # fmt: skip
+    assert (line["last_error"], line["attempts"]) == ("", 5)
+
+
+@pytest.mark.usefixtures("_unconfigured")
 def test_an_application_without_structlog_gets_lines_in_the_standard_log_and_none_on_its_output(caplog, capsys):
     with caplog.at_level(logging.INFO, "redrive"):
         log_facts(a_death())

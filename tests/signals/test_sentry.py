@@ -109,7 +109,8 @@ async def test_a_dead_letter_is_one_event_with_what_an_operator_needs_and_withou
     told = event["contexts"]["dead letter"]
     assert told["event_id"] == letter.id
     assert (told["event_type"], told["source"], told["target"]) == ("order.created", "shop", None)
-    assert told["handler_name"] == app.handlers["order.created"].name
+    assert told["handler_name"] == "order.created"  # as in `event_handled`
+    assert told["handler"] == app.handlers["order.created"].name
     assert (told["last_error"], told["attempts"]) == ("the bank does not answer", 1)
     assert event["fingerprint"] == ["redrive", letter.fingerprint]
     assert event["exception"]["values"][0]["type"] == letter.error_type

@@ -69,6 +69,17 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
     last_error: str = ""  # sanitised, and cut
 
+    @property
+    def event(self) -> dict[str, str | None]:
+        """Return its names as the outbox has them in SQL: `handler_name` is the kind, as in `event_handled`."""
+        return {
+            "event_id": self.id,
+            "event_type": self.kind,
+            "source": self.origin or None,
+            "target": self.target or None,
+            "handler_name": self.kind,
+        }
+
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
     """Letters went back with their attempt: a shutdown, an open breaker, a full engine."""

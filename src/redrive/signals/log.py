@@ -50,7 +50,10 @@ LEVELS: dict[type, str] = {
 
 def log_facts(fact: Fact) -> None:
     """Write one line about *fact*."""
-    write(LEVELS[type(fact)], fact.name, msgspec.structs.asdict(fact))
+    fields = msgspec.structs.asdict(fact)
+    if isinstance(fact, facts.Died):
+        fields |= fact.event  # so that a search by the names of the outbox's columns finds the line
+    write(LEVELS[type(fact)], fact.name, fields)
 
 
 def write(level: str, event: str, fields: dict[str, Any]) -> None:

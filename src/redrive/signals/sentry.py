@@ -74,13 +74,7 @@ def report_to(dsn: str, *, release: str | None = None) -> SentryReporter:
 
 def event_of(fact: Died, release: str | None = None) -> dict[str, Any]:
     """Return the Sentry event about *fact*; its own `event_id` is left to the SDK, because a letter may die twice."""
-    named = {
-        "event_id": fact.id,
-        "event_type": fact.kind,
-        "source": fact.origin or None,
-        "target": fact.target or None,
-        "handler_name": fact.handler,
-    }
+    named = {**fact.event, "handler": fact.handler or None}
     told = {
         **named,
         "last_error": fact.last_error,

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.sources.outbox.users import KIND, USERS
 
 from redrive import Letter, RetryPolicy
@@ -82,6 +83,7 @@ async def test_a_replayed_letter_has_no_second_effect(app, user, connection):
 WORKER = """
 import asyncio, os, signal, sys
 from redrive import Letter, Redrive
+from msgspec import structs
 from tests.sources.outbox.users import KIND, USERS
 
 url, name = sys.argv[1:]
@@ -134,6 +136,13 @@ async def test_handlers_of_one_key_have_an_effect_each(app, connection):
     assert firsts == [True, True, False, True]
     rows = await connection.fetch("SELECT handler_name, idempotency_key FROM redrive.event_handled ORDER BY 1")
     assert [tuple(row) for row in rows] == [("mail", "order-17"), (KIND, "order-17"), ("stock", "order-17")]
+
+
+async def test_the_name_of_a_handler_is_the_kind_also_where_a_letter_has_a_target(app, connection):
+    letter = structs.replace(await kept(app, idempotency_key="order-17"), handler="billing:charge")
+    async with app.once(letter, connection) as first:
+        assert first
+    assert await connection.fetchval("SELECT handler_name FROM redrive.event_handled") == KIND
 
 
 async def test_a_handled_key_is_kept_as_long_as_a_letter_has_it(app, connection, one):

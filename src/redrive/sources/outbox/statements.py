@@ -78,7 +78,7 @@ def receipts_of(batch: Sequence[Draft], rows: Sequence[Any]) -> list[Receipt]:
 
 def names_of(letter: Letter, handler: str | None) -> list[Any]:
     """Return what the statement `handle_once` takes: whose effect it is, and of what."""
-    return [name(handler or letter.handler or letter.kind), name(letter.idempotency_key or letter.id)]
+    return [name(handler or letter.kind), name(letter.idempotency_key or letter.id)]
 
 
 def no_transaction(way_out: str) -> SourceError:
