@@ -30,7 +30,7 @@ from redrive.core.budget import BudgetRules
 from redrive.core.facts import FACTS
 from redrive.core.policy import RetryPolicy
 from redrive.desk.face import Desk
-from redrive.engine.handler import Options
+from redrive.engine.options import Options
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
@@ -282,7 +282,7 @@ def _method(name: str, thing: Any) -> str:
 def _parameters(signature: inspect.Signature) -> Iterator[str]:
     star = False
     for name, parameter in signature.parameters.items():
-        if name in ("self", "cls"):
+        if name in ("self", "cls") or "Never" in str(parameter.annotation):  # it takes what it refuses
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
             star = True

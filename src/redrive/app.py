@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import budget_of
@@ -27,8 +27,9 @@ from redrive.engine.clock import SystemClock, new_id
 from redrive.engine.declaring import Limits, queue_spec
 from redrive.engine.drafting import encode, headers_of, metadata_of, policy_text, priority_of, uuid_of
 from redrive.engine.handler import build_handler
+from redrive.engine.options import breaker_problems
 from redrive.engine.watchdog import Watchdog
-from redrive.errors import HandlerError, SourceError
+from redrive.errors import HandlerError, SettingsError, SourceError
 from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     from redrive.core.policy import RetryPolicy
     from redrive.core.sending import Sender
     from redrive.engine.clock import Clock
-    from redrive.engine.handler import Handler, Options
+    from redrive.engine.handler import Handler
+    from redrive.engine.options import Options
     from redrive.engine.worker import Worker
     from redrive.signals.sentry import SentryReporter
     from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
@@ -93,6 +95,8 @@ class Redrive:
 
     def handler(self, kind: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """Register the decorated function as the handler of *kind*; see `Options` for what it may say."""
+        if not isinstance(kind, str):  # `@app.handler` alone would put our decorator into the function's place
+            raise HandlerError(f"cannot register a handler of {kind!r}: name its kind, @app.handler('order.created')")
 
         def register(function: F) -> F:
             self.add_handler(kind, function, **options)
@@ -136,6 +140,7 @@ class Redrive:
         rate: float | None = None,
         max_in_flight: int | None = None,
         retry_budget: BudgetRules | str | bool | None = None,
+        **slips: Never,
     ) -> None:
         """
         Declare a queue: *concurrency* is per process, the other limits hold over all workers.
@@ -149,7 +154,7 @@ class Redrive:
             "rate": rate,
             "max_in_flight": max_in_flight,
         }
-        self._queues[name] = queue_spec(name, limits, ordered=ordered)
+        self._queues[name] = queue_spec(name, limits, ordered=ordered, slips=slips)
         if retry_budget is not None:
             self._budgets[name] = budget_of(retry_budget)
         if concurrency is not None:
@@ -157,6 +162,8 @@ class Redrive:
 
     def breaker(self, name: str, **rules: Any) -> None:
         """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
+        if problems := list(breaker_problems(name, rules)):
+            raise SettingsError(problems)
         self._breakers[name] = BreakerRules(**rules)
 
     def relay(self, kind: str, relay: Relay, **options: Unpack[Options]) -> Handler:

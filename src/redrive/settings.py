@@ -8,7 +8,6 @@ over the file. No other file reads the environment, and rooms get values, never 
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
 
 from redrive.core.budget import OFF, BudgetRules
+from redrive.core.slips import did_you_mean
 from redrive.errors import PolicyError, SettingsError
 from redrive.sources.kafka.variables import read_configs, unread
 from redrive.stores.contract import Retention
@@ -245,20 +245,15 @@ def _read_file(config: str | Path | None) -> tuple[Path, list[str], dict[str, An
 
 def _unknown_keys(found: Mapping[str, object], named: str) -> list[str]:
     known = list(Settings.model_fields)
-    return [f"{named.format(key)} is no setting{_suggestion(key, known, 0.6)}" for key in found if key not in known]
+    return [f"{named.format(key)} is no setting{did_you_mean(key, known)}" for key in found if key not in known]
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Return the variables that look like slips; others may be somebody else's business."""
     known = [f"{PREFIX}{name}".upper() for name in (*Settings.model_fields, *_NOT_SETTINGS)]
     unknown = [name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known]
-    slips = [(name, _suggestion(name.upper(), known, _CLOSE)) for name in unknown]
+    slips = [(name, did_you_mean(name.upper(), known, alike=_CLOSE)) for name in unknown]
     return [f"{name} is no setting{suggestion}" for name, suggestion in slips if suggestion]
-
-
-def _suggestion(name: str, known: list[str], cutoff: float) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 # ---------------------------------------------------------------------- the sentences

@@ -113,6 +113,30 @@ async def test_each_handler_keeps_its_own_policy(app, driven):
     assert attempts == {"once": 1, "thrice": 3, "default": 5}
 
 
+async def test_a_policy_given_as_text_is_the_handlers(app, driven):
+    @app.handler("order.created", policy="constant:delay=5,max_attempts=2")
+    async def ship(order: dict):
+        raise OSError("down")
+
+    async with driven(app) as test:
+        await app.enqueue("order.created", {})
+        await test.run_until_idle()
+        assert [letter.attempts for letter in await test.letters("status:failed")] == [2]
+
+
+def test_an_option_that_nobody_knows_is_refused_with_what_was_meant(app):
+    with pytest.raises(HandlerError, match="polcy is no option; did you mean policy"):
+        app.add_handler("order.created", lambda order: None, polcy="never")
+    assert not app.handlers
+
+
+def test_the_decorator_without_a_kind_is_refused(app):
+    with pytest.raises(HandlerError, match="name its kind"):
+
+        @app.handler
+        def ship(order: dict): ...
+
+
 async def test_retries_come_when_the_policy_says(app, driven, clock):
     tries = []
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from redrive import Redrive, Status
+from redrive.errors import SettingsError
 from redrive.testing import Drive
 
 
@@ -20,6 +21,41 @@ def began(app, clock):
         moments.append(clock.monotonic() - start)
 
     return moments
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 1.5}, "concurrency of queue 'q' is 1.5; it must be whole and above 0"),
+        ({"concurrency": True}, "must be whole and above 0"),
+        ({"max_size": 9.5}, "max_size of queue 'q' is 9.5"),
+        ({"max_size": "9"}, "max_size of queue 'q' is '9'"),
+        ({"max_in_flight": 0}, "max_in_flight of queue 'q' is 0"),
+        ({"rate": float("inf")}, "rate of queue 'q' is inf; it must be above 0"),
+        ({"rate": float("nan")}, "rate of queue 'q' is nan"),
+        ({"concurency": 1}, "concurency of queue 'q' is no option; did you mean concurrency?"),
+    ],
+)
+def test_a_queue_that_makes_no_sense_is_refused_when_it_is_declared(app, options, said):
+    with pytest.raises(SettingsError) as caught:
+        app.queue("q", **options)
+    assert said in str(caught.value)
+    assert not app._queues
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"failures": "5"}, "failures of breaker 'b' is '5' and must be a whole number"),
+        ({"probes": 1.5}, "probes of breaker 'b' is 1.5"),
+        ({"open_for": float("inf")}, "open_for of breaker 'b' is inf and must be a number"),
+        ({"failure": 5}, "failure of breaker 'b' is no option; did you mean failures?"),
+    ],
+)
+def test_a_breaker_that_makes_no_sense_is_refused_when_it_is_declared(app, rules, said):
+    with pytest.raises(SettingsError) as caught:
+        app.breaker("b", **rules)
+    assert said in str(caught.value)
 
 
 async def test_a_rate_limits_how_many_letters_begin(app, driven, began):

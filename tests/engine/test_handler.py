@@ -206,6 +206,10 @@ def two_payloads(first: dict, second: dict):
     pass
 
 
+def letter_unsaid(payload, letter):
+    pass
+
+
 def two_letters(first: Letter, second: Letter):
     pass
 
@@ -240,6 +244,26 @@ def generates(payload: dict):
         (takes_dict, {"timeout": "30"}, "timeout is '30'"),
         (takes_dict, {"concurrency": 0}, "concurrency is 0"),
         (takes_dict, {"concurrency": 1.5}, "concurrency is 1.5"),
+        (takes_dict, {"concurrency": True}, "concurrency is True"),
+        (takes_dict, {"policy": "nevr"}, "'nevr' is none of never"),
+        (takes_dict, {"policy": "constant:delay=soon"}, "delay is 'soon'"),
+        (takes_dict, {"policy": 5}, "policy is 5 and must be a RetryPolicy or the text of one"),
+        (takes_dict, {"policy": None}, "leave it out for the default"),
+        (takes_dict, {"polcy": "never"}, "polcy is no option; did you mean policy?"),
+        (takes_dict, {"timout": 3}, "timout is no option; did you mean timeout?"),
+        (takes_dict, {"retries": 3}, "retries is no option; it belongs to the policy"),
+        (takes_dict, {"max_attempts": 3}, "max_attempts is no option; it belongs to the policy"),
+        (takes_dict, {"xyzzy": 3}, "xyzzy is no option"),
+        (takes_dict, {"breaker": 5}, "breaker is 5"),
+        (takes_dict, {"queue": None}, "queue is None"),
+        (takes_dict, {"queue": ""}, "queue is ''"),
+        (takes_dict, {"rules": "handler"}, "rules is 'handler'"),
+        (takes_dict, {"succeeded": True}, "succeeded is True"),
+        (takes_dict, {"succeeded": ship}, "not async"),
+        (takes_dict, {"terminal_errors": ValueError}, "(ValueError,)"),
+        (takes_dict, {"terminal_errors": "ValueError"}, "(ValueError,)"),
+        (takes_dict, {"retryable_errors": (5,)}, "retryable_errors holds 5"),
+        (letter_unsaid, {}, "annotate it: letter: Letter"),
         (lambda payload: payload, {"engine": "process"}, "a lambda"),
         (Shop().ship, {"engine": "process"}, "engine='thread'"),
         (succeed, {"engine": "process", "succeeded": lambda result: True}, "a lambda"),
@@ -274,6 +298,13 @@ def test_a_handlers_error_lists_are_added_to_its_policy():
     assert handler.policy.terminal_errors == (KeyError, ValueError)
     assert handler.policy.retryable_errors == ("X",)
     assert handler.policy.max_attempts == 7
+
+
+def test_a_policy_may_be_given_as_text_as_it_is_to_enqueue():
+    handler = build_handler("order", takes_dict, policy="constant:delay=5,max_attempts=2", terminal_errors=(KeyError,))
+
+    assert (handler.policy.first, handler.policy.max_attempts) == (5.0, 2)
+    assert handler.policy.terminal_errors == (KeyError,)
 
 
 def test_a_handler_is_named_as_it_is_imported():

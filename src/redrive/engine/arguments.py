@@ -99,8 +99,16 @@ def _check(signature: inspect.Signature, places: tuple[str, ...], roles: dict[st
     try:
         signature.bind(*places) if places else signature.bind(**roles)
     except TypeError as error:
+        rest = next((p for p in signature.parameters.values() if _is_open(p) and p.name not in roles), None)
+        if rest is not None and "letter" not in roles.values():
+            raise HandlerError(f"{error}; if it is to get the letter, annotate it: {rest.name}: Letter") from None
         message = f"{error}; it is called with {' and '.join(roles.values())} only, so give the rest defaults"
         raise HandlerError(message) from None
+
+
+def _is_open(parameter: inspect.Parameter) -> bool:
+    """Whether *parameter* must be given and does not say what it takes."""
+    return parameter.annotation is parameter.empty is parameter.default and parameter.kind not in _STARS
 
 
 def _call(function: Callable[..., Any], places: tuple[str, ...], roles: dict[str, str], decode: Call | None) -> Call:

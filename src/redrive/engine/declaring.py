@@ -8,10 +8,14 @@ makes the value that stores are told.
 from __future__ import annotations
 
 from math import isfinite
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
+from redrive.core.slips import did_you_mean
 from redrive.errors import SettingsError
 from redrive.stores.contract import QueueSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _WHOLE = ("concurrency", "max_size", "max_in_flight")
 
@@ -25,9 +29,13 @@ class Limits(TypedDict):
     max_in_flight: int | None
 
 
-def queue_spec(name: str, limits: Limits, *, ordered: bool) -> QueueSpec:
-    """Return what stores are told of the queue *name*; raise SettingsError with every problem at once."""
+_KNOWN = (*Limits.__annotations__, "ordered", "retry_budget")
+
+
+def queue_spec(name: str, limits: Limits, *, ordered: bool, slips: Iterable[str] = ()) -> QueueSpec:
+    """Return what stores are told of the queue *name*; raise SettingsError with every problem, *slips* included."""
     problems = [] if isinstance(name, str) and name else [f"the name of a queue is {name!r}; it must be text"]
+    problems += [f"{slip} of queue {name!r} is no option{did_you_mean(slip, _KNOWN)}" for slip in slips]
     problems += [
         f"{limit} of queue {name!r} is {value!r}; it must be {'whole and ' if limit in _WHOLE else ''}above 0, "
         "or absent for no limit"

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
-from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack
 
 from redrive.core import classify
-from redrive.core.policy import DEFAULT_RETRY_POLICY
+from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.arguments import bind
 from redrive.engine.naming import name_of, unfindable
+from redrive.engine.options import problems_of
 from redrive.errors import HandlerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redrive.core.classify import Rules
-    from redrive.core.policy import ErrorNames, RetryPolicy
     from redrive.engine.arguments import Call
-
-EngineName = Literal["async", "thread", "process"]
+    from redrive.engine.options import EngineName, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,21 +45,6 @@ class Handler:
     rules: Rules
 
 
-class Options(TypedDict, total=False):
-    """What a handler may say of itself."""
-
-    queue: str
-    policy: RetryPolicy
-    timeout: float | None
-    concurrency: int | None
-    engine: EngineName | None
-    breaker: str | None
-    succeeded: Callable[[Any], object] | None
-    terminal_errors: ErrorNames
-    retryable_errors: ErrorNames
-    rules: Rules
-
-
 def build_handler(kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
     """
     Return the handler of *kind*; raise HandlerError with every problem at once.
@@ -70,7 +53,9 @@ def build_handler(kind: str, function: Callable[..., Any], **options: Unpack[Opt
     otherwise. *terminal_errors* and *retryable_errors* are added to the policy's own.
     """
     engine = options.get("engine") or ("async" if _is_async(function) else "thread")
-    problems = list(_problems(function, engine, options))
+    problems = [*problems_of(options), *_problems(function, engine, options)]
+    if not (isinstance(kind, str) and kind):
+        problems.append("a kind must be text; write @app.handler('order.created') above the function")
     try:
         call, wants_letter = bind(function)
     except HandlerError as error:
@@ -102,7 +87,8 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def _policy(options: Options) -> RetryPolicy:
-    policy = options.get("policy", DEFAULT_RETRY_POLICY)
+    given = options.get("policy", DEFAULT_RETRY_POLICY)
+    policy = RetryPolicy.parse(given) if isinstance(given, str) else given
     terminal, retryable = options.get("terminal_errors", ()), options.get("retryable_errors", ())
     if not (terminal or retryable):
         return policy
@@ -114,13 +100,6 @@ def _policy(options: Options) -> RetryPolicy:
 
 
 def _problems(function: Callable[..., Any], engine: str, options: Options) -> Iterator[str]:
-    timeout, concurrency = options.get("timeout"), options.get("concurrency")
-    if timeout is not None and not (isinstance(timeout, (int, float)) and isfinite(timeout) and timeout > 0):
-        yield f"timeout is {timeout!r} and must be a number of seconds above 0, or None for no limit"
-    if concurrency is not None and not (isinstance(concurrency, int) and concurrency >= 1):
-        yield f"concurrency is {concurrency!r} and must be a whole number from 1 up, or None"
-    if engine not in get_args(EngineName):
-        yield f"engine is {engine!r} and must be async, thread or process"
     if engine == "async" and not _is_async(function):
         yield "it is not an async function, so it would block the event loop; leave engine away to run it in a thread"
     if engine == "process":
