@@ -10,7 +10,7 @@ from tests.engine.starting import PATIENCE, soon
 
 from redrive import Redrive, RetryPolicy, Status
 from redrive.core.decide import DELIVERED
-from redrive.core.facts import Rescued
+from redrive.core.facts import Faulted, Rescued
 from redrive.engine.worker import Worker
 from redrive.errors import SettingsError, WorkerExhausted
 from redrive.stores.contract import Want
@@ -145,15 +145,49 @@ async def test_a_store_that_is_broken_ends_the_worker_with_its_error():
         await soon(app.run(signals=False))
 
 
-async def test_a_duty_that_is_broken_ends_the_worker_with_its_error():
+async def test_a_heartbeat_that_is_broken_ends_the_worker_with_its_error():
     class Broken(MemoryStore):
-        async def expired(self, *given, **named):
-            raise RuntimeError("a bug of ours")
+        beats = 0
 
-    app = Redrive("memory://", store=Broken(), sweep_seconds=0.01)
+        async def extend(self, *given, **named):
+            self.beats += 1
+            if self.beats > 1:
+                raise RuntimeError("a bug of ours")
+            return await super().extend(*given, **named)
+
+    app = Redrive("memory://", store=Broken(), lease_seconds=0.03)
     app.add_handler("order.created", lambda order: None)
     with pytest.raises(RuntimeError, match="a bug of ours"):
         await soon(app.run(signals=False))
+
+
+@pytest.mark.parametrize("method", ["expired", "retain", "tallies", "wait"])
+async def test_a_duty_that_meets_what_it_cannot_read_is_told_of_and_the_worker_goes_on(method):
+    async def broken(*_given, **_named):
+        raise RuntimeError("a bug of ours")
+
+    store = type("Broken", (MemoryStore,), {method: broken})()
+    app = Redrive("memory://", store=store, sweep_seconds=0.01, poll_seconds=0.01)
+    facts, told_twice, ran = [], asyncio.Event(), asyncio.Event()
+
+    def listen(fact):
+        facts.extend([fact] if isinstance(fact, Faulted) else [])
+        if len(facts) == 2:
+            told_twice.set()
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        ran.set()
+
+    app.listen(listen)
+    task = asyncio.ensure_future(app.run(signals=False))
+    await soon(told_twice.wait())
+    await app.enqueue("order.created", {})
+    await soon(ran.wait())
+    app.stop()
+    await soon(task)
+    assert {fact.why for fact in facts} == {"RuntimeError: a bug of ours"}
+    assert len({fact.doing for fact in facts}) == 1
 
 
 async def test_two_workers_share_the_letters_and_none_runs_twice(tmp_path):

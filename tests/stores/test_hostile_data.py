@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.stores.samples import (
     act,
@@ -68,6 +69,15 @@ async def test_a_payload_that_nobody_can_read_does_not_disturb_a_query(store, pa
     await settle_all(store, give_up())
     assert {letter.status for letter in await find_all(store, "-payload.order:18")} == {Status.FAILED}
     assert (await get(store, "a")).payload == payload
+
+
+async def test_metadata_deeper_than_this_python_reads_stop_neither_their_letter_nor_its_neighbours(store):
+    if not store.features.durable:
+        pytest.skip("nobody else writes into the memory of this process")
+    deep = msgspec.Raw(b"[" * 100_000 + b"]" * 100_000)  # as another Python, which reads deeper, may write it
+    await put(store, draft("a", metadata={"deep": deep}), "b")
+    assert len(await find_all(store)) == 2
+    assert names(await claim(store)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("needle", ["TIMED", "out: 100%", "_", "%", "'", "é", "💥", "ab", "a"])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from redrive.core.policy import ErrorNames, RetryPolicy
 
+_RULE_LIMIT = 500  # characters; rules quote names of classes and codes, which strangers choose
 _NO_FINGERPRINT = Fingerprint("", "", "")
 _REJECTS = {"Reject", "TerminalHandlerError", "redrive.errors.Reject", "redrive.Reject", "redrive.TerminalHandlerError"}
 _HOPELESS = frozenset({Category.PERMISSION, Category.VALIDATION, Category.PERMANENT})
@@ -108,7 +109,7 @@ def _failure(error_type: str, message: str, frames: tuple[str, ...], verdict: Ve
         error_type=error_type,
         message=message,
         category=verdict.category,
-        rule=verdict.rule,
+        rule=clean(verdict.rule, _RULE_LIMIT),
         terminal=verdict.terminal,
         retry_after=None if verdict.terminal else verdict.retry_after,
         frames=frames,

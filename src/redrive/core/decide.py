@@ -78,6 +78,19 @@ def decide(standing: Standing, outcome: Outcome, policy: RetryPolicy, draw: floa
     assert_never(outcome)
 
 
+def after_fault(fault: str) -> Move:
+    """Return the move of a letter that a *fault* of our own met: trying again would meet it again, so it is dead."""
+    failure = Failure(
+        error_type="RedriveFault",
+        message=f"redrive itself could not go on with this letter ({fault}); report it, and replay the letter",
+        category=Category.PERMANENT,
+        rule="a fault of redrive's own",
+        terminal=True,
+        fingerprint="redrive_fault",
+    )
+    return Move(Status.FAILED, "redrive_fault", failure=failure)
+
+
 def is_retry(move: Move) -> bool:
     """Whether *move* is paid for from the retry budget."""
     return move.to is Status.PENDING and move.failure is not None

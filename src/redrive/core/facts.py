@@ -224,6 +224,17 @@ class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
+class Faulted(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker met a fault of redrive's own; it fails the letter that it was about, if any, and goes on."""
+
+    name: ClassVar[str] = "redrive.worker.fault"
+    worker: str
+    doing: str
+    why: str
+    frames: tuple[str, ...] = ()  # where, outermost first
+    id: str = ""  # the letter that it was about
+
+
 class StoreAway(msgspec.Struct, frozen=True, kw_only=True):
     """A worker cannot reach its store; it keeps what it has to settle and tries again."""
 
@@ -259,6 +270,7 @@ FACTS = (
     WorkerStarted,
     WorkerStopped,
     Orphaned,
+    Faulted,
     StoreAway,
     StoreBack,
 )
@@ -283,6 +295,7 @@ Fact = (
     | WorkerStarted
     | WorkerStopped
     | Orphaned
+    | Faulted
     | StoreAway
     | StoreBack
 )

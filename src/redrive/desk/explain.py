@@ -151,7 +151,7 @@ def what_if(letter: Letter, policy: RetryPolicy) -> WhatIf:
 
 def _explained(one: Try) -> TryExplained:
     policy = _read(one.policy)
-    waits = bool(one.error_type) and one.why not in ("terminal", "exhausted", "out of time")
+    waits = bool(one.error_type) and one.why not in ("terminal", "exhausted", "out of time", "redrive_fault")
     return TryExplained(
         attempt=one.attempt,
         at=instant(round(one.at * 1_000_000)),

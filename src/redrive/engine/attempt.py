@@ -18,6 +18,7 @@ import msgspec
 
 from redrive.core.classify import classify
 from redrive.core.decide import SUCCEEDED, Failed
+from redrive.core.describe import type_name
 from redrive.core.letter import Category, Failure
 from redrive.engine.traces import trace_of
 
@@ -67,7 +68,7 @@ def failure_of(error: BaseException, handler: Handler) -> Failure:
     except (MemoryError, RecursionError):  # no room left to look at it, but the letter still needs an outcome
         return _undescribed(error, "there was no memory left to describe it")
     except Exception as trouble:  # noqa: BLE001 - a fault of ours must not leave the letter without an outcome
-        return _undescribed(error, f"it could not be described: {type(trouble).__name__}")
+        return _undescribed(error, f"it could not be described: {type_name(type(trouble))}")
 
 
 def _traced(error: BaseException, failure: Failure, handler: Handler) -> Failure:
@@ -82,7 +83,7 @@ def _traced(error: BaseException, failure: Failure, handler: Handler) -> Failure
 
 
 def _undescribed(error: BaseException, why: str) -> Failure:
-    return Failure(error_type=type(error).__name__, message=why, category=Category.RESOURCE, rule="the default")
+    return Failure(error_type=type_name(type(error)), message=why, category=Category.RESOURCE, rule="the default")
 
 
 def _is_cancelled() -> bool:

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from redrive.core.decide import DELIVERED, SUCCEEDED, Failed, Interrupted, Lost, decide, held_back, is_retry
+from redrive.core.describe import NAME_LIMIT, clean
 from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
 from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
+from redrive.engine.faults import NO_LETTERS, Faults
 from redrive.engine.tasks import begin
 from redrive.errors import PolicyError, StoreUnavailable
 from redrive.failpoints import hit
+from redrive.stores.contract import Exchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from redrive.engine.execution import Engine
     from redrive.engine.handler import Handler
     from redrive.engine.lines import Line, Lines
-    from redrive.stores.contract import Claim, Exchanged, Store, Want
+    from redrive.stores.contract import Claim, Store, Want
 
 RELEASED = Interrupted("released")
 _PATIENCE = 2.0  # seconds for which a suspect may keep this process from claiming, while others still run
@@ -72,13 +75,13 @@ class Processor:
     ) -> None:
         self._store, self._handlers, self._engines, self._lines = store, handlers, engines, lines
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
-        self._worker, self._lease, self._version = worker, lease, release
+        self._worker, self._lease, self._faults = worker, lease, Faults(worker, announce)
+        self._version = clean(release, NAME_LIMIT) if release else None  # it is written with every failure
         self._budgets = budgets  # of the queues that asked for one
         self._outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
         self._decided: list[tuple[Claim, Move]] = []  # the store was away when they were to be settled
         self._owed: Counter[str] = Counter()  # retries that no budget has paid for yet, by queue
         self._asked: deque[_Asked] = deque()  # exchanges under way, the oldest first
-        self._policies: dict[str, RetryPolicy] = {}
         self._firsts: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not yet told, by kind
         self._suspect: Claim | None = None  # to run alone: its last worker died
@@ -96,7 +99,7 @@ class Processor:
     async def tick(self) -> float:
         """Do one round and return how long to rest: 0 while there is more to do."""
         try:
-            settled, exchanged = await self._answer()
+            settled, exchanged = await self._answer_or_settle_each()
         except StoreUnavailable as error:
             self._store_is(away=str(error))
             return _RUN_AGAIN  # what was to be settled waits in self._decided
@@ -160,6 +163,24 @@ class Processor:
         for line, want in wants:
             line.asked -= want.limit
         return exchange.result()
+
+    async def _answer_or_settle_each(self) -> tuple[list[tuple[Claim, Move]], Exchanged]:
+        """Return the answer; where a fault of ours stands in its way, settle one by one, and claim the next time."""
+        try:
+            return await self._answer()
+        except NO_LETTERS:
+            raise
+        except Exception:
+            if not self._decided:  # no letter is to blame
+                raise
+        settlements, self._decided = self._decided, []
+        self._owed.clear()  # to pay for them may be what failed
+        settled: list[tuple[Claim, Move]] = []
+        try:
+            settled, accepted = await self._faults.settle_each(self._store, settlements)
+        finally:
+            self._decided = settlements[len(settled) :] + self._decided
+        return settled, Exchanged(accepted, [])
 
     async def _exchange(self, wants: list[Want]) -> tuple[list[tuple[Claim, Move]], Exchanged]:
         settlements = self._decide_all()
@@ -291,9 +312,13 @@ class Processor:
         """Decide each outcome, once; return what is to be settled, with what the store was away for."""
         hit("processor.before_decide")
         outcomes, self._outcomes = self._outcomes, []
-        moves = [
-            (claim, DELIVERED if outcome is SUCCEEDED else self._decide(claim, outcome)) for claim, outcome in outcomes
-        ]
+        try:
+            moves = [
+                (claim, DELIVERED if outcome is SUCCEEDED else self._decide(claim, outcome))
+                for claim, outcome in outcomes
+            ]
+        except Exception:  # noqa: BLE001 - a fault of ours: no outcome may be dropped, and one letter is to blame
+            moves = [(claim, self._decide_or_fail(claim, outcome)) for claim, outcome in outcomes]
         if self._budgets:
             self._count_firsts(outcomes)
             self._count_retries(moves)
@@ -307,6 +332,13 @@ class Processor:
             return msgspec.structs.replace(move, failure=failure)
         return move
 
+    def _decide_or_fail(self, claim: Claim, outcome: Outcome) -> Move:
+        """Decide; a letter that cannot be decided fails, with the reason."""
+        try:
+            return self._decide(claim, outcome)
+        except Exception as error:  # noqa: BLE001 - a fault of ours; one letter must not stop the others
+            return self._faults.fail("decide what becomes of a letter", error, claim)
+
     def _age(self, claim: Claim) -> float:
         """Return how long the cycle of *claim* has lasted: until it was claimed, and since."""
         now = self._clock.monotonic()
@@ -319,12 +351,10 @@ class Processor:
         text = claim.letter.policy
         if text is None:
             return given
-        if text not in self._policies:
-            try:
-                self._policies[text] = RetryPolicy.parse(text)
-            except PolicyError:  # written by another release; the handler's own is the nearest thing
-                self._policies[text] = given
-        return self._policies[text]
+        try:
+            return RetryPolicy.parse(text)
+        except PolicyError:  # written by another release; the handler's own is the nearest thing
+            return given
 
     def _count_firsts(self, outcomes: list[tuple[Claim, Outcome]]) -> None:
         """Count first tries that came to something: they earn the retries."""
@@ -402,16 +432,23 @@ class Processor:
         self.wake.set()
 
     async def rescue(self, limit: int = 200) -> int:
-        """Take back letters whose lease ended; the same `decide` says what becomes of them."""
+        """Take back letters whose lease ended, as `decide` says; return how many, 0 if one could not be settled."""
         claims = await self._store.expired(limit)
         hit("rescue.before_settle")
-        if claims:
-            lost = [(claim, self._decide(claim, _lost(claim))) for claim in claims]
-            accepted = await self._store.settle(lost)
-            hit("rescue.after_settle")
-            for fact in facts_of(lost, accepted):
-                self._announce(fact)
-        return len(claims)
+        if not claims:
+            return 0
+        lost = [(claim, self._decide_or_fail(claim, _lost(claim))) for claim in claims]
+        try:
+            accepted, settled = await self._store.settle(lost), len(lost)
+        except NO_LETTERS:
+            raise
+        except Exception:  # noqa: BLE001 - a fault of ours, at one of them
+            lost, accepted = await self._faults.settle_each(self._store, lost)
+            settled = 0  # what could not be settled comes again: not in this sweep
+        hit("rescue.after_settle")
+        for fact in facts_of(lost, accepted):
+            self._announce(fact)
+        return settled
 
 
 def _lost(claim: Claim) -> Lost:

@@ -13,13 +13,14 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
+from redrive.engine.faults import Faults
 from redrive.engine.spreading import Spreader
 from redrive.engine.switching import quick_switching
 from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from redrive.core.facts import Fact
     from redrive.engine.clock import Clock
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from redrive.engine.lines import Lines
     from redrive.engine.processor import Processor
     from redrive.stores.contract import Retention, Store
+
+    Step = Callable[[], Coroutine[None, None, None]]
 
 _GLANCE = 1.0  # seconds between two looks at breakers
 _AWAY = 0.5  # seconds until a store that is away at the start is asked again
@@ -67,6 +70,7 @@ class Worker:
         self._kinds = tuple(sorted(lines.by_kind))
         self._stopped = asyncio.Event()
         self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
+        self._faults = Faults(name, announce)
         self._broken: BaseException | None = None
         self._orphans: set[tuple[str, str]] = set()  # already told of
 
@@ -112,7 +116,7 @@ class Worker:
         self._processor.stop()
 
     def _duty_ended(self, duty: asyncio.Future[None]) -> None:
-        """Stop: without its heartbeat or its sweep a worker does more harm than good."""
+        """Stop: without its heartbeat a worker does more harm than good."""
         if not duty.cancelled() and (error := duty.exception()) is not None:
             self._broken = error
             self.stop()
@@ -120,18 +124,46 @@ class Worker:
     def _duties(self) -> list[Awaitable[None]]:
         return [
             self._every(self._lease / 3, self._beat),
-            self._every(self._sweep, self._look_after),
-            self._every(_GLANCE, self._glance),
-            self._listen(),
-            self._spreader.run(),
+            self._every(self._sweep, *map(self._surviving, self._sweeps)),
+            self._every(_GLANCE, self._surviving(self._glance)),
+            self._again(self._listen),
+            self._again(self._spreader.run),
         ]
 
-    async def _every(self, span: float, step: Callable[[], Awaitable[None]]) -> None:
-        """Take *step* now and then; a store that is away now may be back the next time."""
+    @property
+    def _sweeps(self) -> tuple[Step, ...]:
+        """What a sweep does, each by itself: what keeps one of them from its end stops none of the others."""
+        return self._rescue, self._retain, self._tell_orphans
+
+    async def _every(self, span: float, *steps: Step) -> None:
+        """Take *steps* now and then; a store that is away now may be back the next time."""
         while True:
             await self._clock.sleep(span)
-            with contextlib.suppress(StoreError):
-                await step()
+            for step in steps:
+                with contextlib.suppress(StoreError):
+                    await step()
+
+    async def _again(self, duty: Step) -> None:
+        """Do *duty*, and begin it anew when a fault of ours ends it."""
+        while await self._ended_by_fault(duty):
+            await self._clock.sleep(self._sweep)
+
+    def _surviving(self, step: Step) -> Step:
+        async def take() -> None:
+            await self._ended_by_fault(step)
+
+        return take
+
+    async def _ended_by_fault(self, step: Step) -> bool:
+        """Take *step*; tell, and say so, if a fault of ours ends it: a letter that cannot be read must not end us."""
+        try:
+            await step()
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next time may be better
+            self._faults.tell(step.__name__.strip("_"), error)
+            return True
+        return False
 
     # ------------------------------------------------------------------ rounds
 
@@ -208,9 +240,8 @@ class Worker:
 
     async def attend(self) -> None:
         """Do every duty once, now: for a test, which does not wait for them."""
-        await self._beat()
-        await self._look_after()
-        await self._glance()
+        for step in (self._beat, *self._sweeps, self._glance):
+            await step()
 
     async def _beat(self) -> None:
         """Show that this worker lives, and keep its claims."""
@@ -220,14 +251,16 @@ class Worker:
         beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, breakers=breakers, in_flight=len(held))
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
 
-    async def _look_after(self) -> None:
-        """Rescue what others lost, remove what is past its time, tell of letters that nobody handles."""
+    async def _rescue(self) -> None:
+        """Take back what others lost."""
         while await self._processor.rescue(_FULL_SWEEP) == _FULL_SWEEP:
             continue
+
+    async def _retain(self) -> None:
+        """Remove what is past its time."""
         removed = await self._store.retain(self._retention)
         if removed:
             self._announce(Purged(count=removed, by="retention"))
-        await self._tell_orphans()
 
     async def _tell_orphans(self) -> None:
         """Tell once of each kind that waits in a queue from which no live worker takes it."""

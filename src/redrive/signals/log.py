@@ -43,6 +43,7 @@ LEVELS: dict[type, str] = {
     facts.WorkerStarted: "info",
     facts.WorkerStopped: "info",
     facts.Orphaned: "warning",
+    facts.Faulted: "error",
     facts.StoreAway: "error",
     facts.StoreBack: "info",
 }

@@ -85,6 +85,7 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
     Metric("redrive_workers_started_total", "counter", (), "Workers that began to claim."),
     Metric("redrive_workers_stopped_total", "counter", (), "Workers that ended in order."),
     Metric("redrive_orphans_seen_total", "counter", _LETTER, "Times that a kind was found to wait without a handler."),
+    Metric("redrive_faults_total", "counter", (), "Faults of redrive's own that a worker met and survived."),
     Metric("redrive_store_outages_total", "counter", (), "Times that this process lost its store."),
     Metric("redrive_store_recoveries_total", "counter", (), "Times that this process reached its store again."),
     Metric(
@@ -200,6 +201,7 @@ _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
     facts.WorkerStarted: _acts("redrive_workers_started_total"),
     facts.WorkerStopped: _acts("redrive_workers_stopped_total"),
     facts.Orphaned: lambda fact: (Measure("redrive_orphans_seen_total", (fact.queue, fact.kind), 1),),
+    facts.Faulted: _acts("redrive_faults_total"),
     facts.StoreAway: _acts("redrive_store_outages_total"),
     facts.StoreBack: _acts("redrive_store_recoveries_total"),
 }

@@ -86,5 +86,5 @@ def read_taken(column: bytes | str) -> Taken:
 def _read(decoder: msgspec.json.Decoder[T], column: bytes | str | None, nothing: T) -> T:
     try:
         return decoder.decode(column) if column else nothing
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # bytes that are no text; deeper than this Python reads
         return nothing

@@ -66,7 +66,7 @@ def _odd_log(text: str | None, kind: Any) -> Any:
     """Decode a log with escapes in it; one that somebody else spoilt must not stop the letter."""
     try:
         return msgspec.convert(unescape_all(msgspec.json.decode(text)), kind) if text else ()
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return ()
 
 

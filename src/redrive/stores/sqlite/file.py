@@ -174,6 +174,11 @@ _EXPLAINED: list[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], type[Sto
         "cannot write to {path}: it is read-only for this user; check its permissions",
     ),
     (
+        (apsw.ConstraintError, apsw.MismatchError),
+        StoreError,
+        "{path} refused what redrive asked ({error}); nothing was written",
+    ),
+    (
         apsw.TooBigError,
         StoreError,
         "cannot keep a letter in {path}: it is larger than SQLite takes; send a reference to its content instead",
