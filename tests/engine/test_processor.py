@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from tests.engine.starting import soon
@@ -83,12 +84,26 @@ async def test_a_policy_written_by_another_release_falls_back_to_the_handlers(ap
     assert (letter.status, letter.attempts) == (Status.FAILED, 3)
 
 
+async def test_a_worker_does_not_keep_every_policy_that_letters_brought(app, clock):
+    @app.handler("order.created")
+    async def ship(order: dict):
+        raise OSError("down")
+
+    async with drive(app, clock=clock) as test:
+        policies = [f"constant:delay={n},max_attempts=1" for n in range(1_000)]
+        await app.enqueue_many([app.draft("order.created", {}, policy=policy) for policy in policies])
+        await test.run_until_idle()
+        assert len(await test.letters("status:failed")) == 1_000
+        kept = sum(isinstance(thing, RetryPolicy) for thing in gc.get_objects())
+    assert kept < 600
+
+
 async def test_a_letter_of_a_kind_that_is_gone_is_judged_by_the_default_policy(app, clock):
     app.add_handler("order.created", lambda order: None, policy=RetryPolicy.NEVER)
     async with drive(app, clock=clock) as test:
         await app.enqueue("order.lost", {})
         [claim] = await test.store.claim([Want("default", ("order.lost",), 1)], lease=1, worker="w")
-        assert test.processor.policy_of(claim) == DEFAULT_RETRY_POLICY
+        assert test.processor.deciding.policy_of(claim) == DEFAULT_RETRY_POLICY
 
 
 async def test_a_wall_clock_that_jumps_back_sticks_no_letter(app, clock):

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from redrive.core.decide import DELIVERED, SUCCEEDED, Failed, Interrupted, Lost, decide, held_back, is_retry
-from redrive.core.describe import NAME_LIMIT, clean
+from redrive.core.decide import DELIVERED, SUCCEEDED, Failed, Interrupted, Lost, held_back, is_retry
 from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
 from redrive.core.letter import Status
-from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.announcing import facts_of
+from redrive.engine.deciding import Deciding
 from redrive.engine.faults import NO_LETTERS, Faults
 from redrive.engine.tasks import begin
-from redrive.errors import PolicyError, StoreUnavailable
+from redrive.errors import StoreUnavailable
 from redrive.failpoints import hit
 from redrive.stores.contract import Exchanged
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 RELEASED = Interrupted("released")
 _PATIENCE = 2.0  # seconds for which a suspect may keep this process from claiming, while others still run
 _LATER = Interrupted("waits to run alone", wait=30.0)
-_REMEMBERED = 10_000  # batches
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
 
@@ -76,7 +74,7 @@ class Processor:
         self._store, self._handlers, self._engines, self._lines = store, handlers, engines, lines
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
         self._worker, self._lease, self._faults = worker, lease, Faults(worker, announce)
-        self._version = clean(release, NAME_LIMIT) if release else None  # it is written with every failure
+        self.deciding = Deciding(handlers, self._faults, clock, release=release)
         self._budgets = budgets  # of the queues that asked for one
         self._outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
         self._decided: list[tuple[Claim, Move]] = []  # the store was away when they were to be settled
@@ -89,7 +87,6 @@ class Processor:
         self._alone: Claim | None = None  # the suspect that runs
         self._careful = False
         self._away = False
-        self._claimed: dict[int, float] = {}  # when, by token: how long a letter ran is part of its age
         self.held: dict[int, Claim] = {}  # what this process may settle, by place
         self.stopping = False
         self.wake = asyncio.Event()
@@ -216,7 +213,7 @@ class Processor:
     def _take(self, claims: list[Claim]) -> None:
         for claim in claims:
             self.held[claim.ref] = claim
-        self._note_time({claim.token for claim in claims})
+        self.deciding.claimed(claims)
         if self.stopping:  # asked for before we were told to stop
             self._release(claims, Interrupted("shutdown"))
             return
@@ -237,12 +234,6 @@ class Processor:
                 line.ready.append(claim)
             else:
                 self._release([claim], self._held_by(line.breaker))
-
-    def _note_time(self, tokens: set[int]) -> None:
-        for token in tokens:
-            self._claimed[token] = self._clock.monotonic()
-        while len(self._claimed) > _REMEMBERED:
-            del self._claimed[next(iter(self._claimed))]
 
     def _endangers(self, claim: Claim) -> bool:
         """Whether a letter could take others of this process with it when it dies again."""
@@ -312,49 +303,12 @@ class Processor:
         """Decide each outcome, once; return what is to be settled, with what the store was away for."""
         hit("processor.before_decide")
         outcomes, self._outcomes = self._outcomes, []
-        try:
-            moves = [
-                (claim, DELIVERED if outcome is SUCCEEDED else self._decide(claim, outcome))
-                for claim, outcome in outcomes
-            ]
-        except Exception:  # noqa: BLE001 - a fault of ours: no outcome may be dropped, and one letter is to blame
-            moves = [(claim, self._decide_or_fail(claim, outcome)) for claim, outcome in outcomes]
+        moves = self.deciding.moves(outcomes)
         if self._budgets:
             self._count_firsts(outcomes)
             self._count_retries(moves)
         before, self._decided = self._decided, []
         return before + moves
-
-    def _decide(self, claim: Claim, outcome: Outcome) -> Move:
-        move = decide(claim, outcome, self.policy_of(claim), self._clock.draw(), age=self._age(claim))
-        if self._version and move.failure is not None:
-            failure = msgspec.structs.replace(move.failure, release=self._version)
-            return msgspec.structs.replace(move, failure=failure)
-        return move
-
-    def _decide_or_fail(self, claim: Claim, outcome: Outcome) -> Move:
-        """Decide; a letter that cannot be decided fails, with the reason."""
-        try:
-            return self._decide(claim, outcome)
-        except Exception as error:  # noqa: BLE001 - a fault of ours; one letter must not stop the others
-            return self._faults.fail("decide what becomes of a letter", error, claim)
-
-    def _age(self, claim: Claim) -> float:
-        """Return how long the cycle of *claim* has lasted: until it was claimed, and since."""
-        now = self._clock.monotonic()
-        return claim.age + now - self._claimed.get(claim.token, now)
-
-    def policy_of(self, claim: Claim) -> RetryPolicy:
-        """Return the letter's own policy, else its handler's."""
-        handler = self._handlers.get(claim.letter.kind)
-        given = handler.policy if handler else DEFAULT_RETRY_POLICY
-        text = claim.letter.policy
-        if text is None:
-            return given
-        try:
-            return RetryPolicy.parse(text)
-        except PolicyError:  # written by another release; the handler's own is the nearest thing
-            return given
 
     def _count_firsts(self, outcomes: list[tuple[Claim, Outcome]]) -> None:
         """Count first tries that came to something: they earn the retries."""
@@ -437,7 +391,7 @@ class Processor:
         hit("rescue.before_settle")
         if not claims:
             return 0
-        lost = [(claim, self._decide_or_fail(claim, _lost(claim))) for claim in claims]
+        lost = self.deciding.moves([(claim, _lost(claim)) for claim in claims])
         try:
             accepted, settled = await self._store.settle(lost), len(lost)
         except NO_LETTERS:
