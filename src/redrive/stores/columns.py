@@ -34,6 +34,7 @@ _history = msgspec.json.Decoder(tuple[FailureCycle, ...])
 _taken = msgspec.json.Decoder(tuple[str | tuple[str, str, str], ...])
 encode = msgspec.json.Encoder().encode
 _NOTHING = Extras()
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # no text; deeper than this Python reads
 
 
 def extras_of(draft: Draft) -> bytes | None:
@@ -86,5 +87,5 @@ def read_taken(column: bytes | str) -> Taken:
 def _read(decoder: msgspec.json.Decoder[T], column: bytes | str | None, nothing: T) -> T:
     try:
         return decoder.decode(column) if column else nothing
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # bytes that are no text; deeper than this Python reads
+    except UNREADABLE:
         return nothing

@@ -26,7 +26,7 @@ from redrive.stores.postgres import finding
 from redrive.stores.postgres.compiling import compile_query
 from redrive.stores.postgres.putting import canonical
 from redrive.stores.postgres.rows import letter_of
-from redrive.stores.postgres.texts import escape, is_odd
+from redrive.stores.postgres.texts import escape, is_odd, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,10 +104,12 @@ async def start_plan(turn: Turn, plan: Plan) -> Plan:
 
 
 async def _keep_plan(turn: Turn, plan: Plan) -> None:
-    await turn.rows("write_plan", escape(plan.id), encode(plan))
+    told = {field: escape(getattr(plan, field)) for field in _TOLD}
+    await turn.rows("write_plan", told["id"], encode(msgspec.structs.replace(plan, **told)))
 
 
 _plan_decoder = msgspec.json.Decoder(Plan)
+_TOLD = ("id", "query", "by", "reason")  # what people say
 
 
 async def read_plan(turn: Turn, plan_id: str, statement: str = "read_plan") -> Plan:
@@ -115,7 +117,8 @@ async def read_plan(turn: Turn, plan_id: str, statement: str = "read_plan") -> P
     value = await turn.value(statement, escape(plan_id))
     if value is None:
         raise PlanNotFound(plan_id)
-    return _plan_decoder.decode(value)
+    plan = _plan_decoder.decode(value)
+    return msgspec.structs.replace(plan, **{field: unescape(getattr(plan, field)) for field in _TOLD})
 
 
 async def step(turn: Turn, plan_id: str, limit: int) -> Step:
@@ -158,11 +161,11 @@ async def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> NextPage:
     )
     seqs: list[int] = []
     cursor, looked_at = plan.cursor, 0
-    for row in await turn.connection.fetch(sql, *compiled.bindings, plan.cutoff, plan.cursor, limit):
+    for row in await turn.fetch(sql, *compiled.bindings, plan.cutoff, plan.cursor, limit):
         if len(seqs) == most:
             break
         cursor, looked_at = row[0], looked_at + 1
-        if compiled.rest.is_empty or compiled.rest.matches(letter_of(row), plan.created_us):
+        if compiled.rest.is_empty or compiled.rest.matches(letter_of(row, turn.whole), plan.created_us):
             seqs.append(row[0])
     return NextPage(seqs, cursor, looked_at)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redrive.errors import SourceError
 from redrive.stores.contract import Spread, Subscription
-from redrive.stores.postgres.texts import name, unescape
+from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:
     from redrive.stores.postgres.turn import Turn
@@ -20,7 +20,7 @@ async def broadcast(turn: Turn, limit: int) -> list[Spread] | None:
     """Give due events to their subscribers; None if nobody subscribes to anything."""
     rows = await turn.rows("broadcast", limit, turn.now.wall)
     spread = [
-        Spread(queue=unescape(row["queue"]), kind=unescape(row["kind"]), events=row["events"], letters=row["letters"])
+        Spread(queue=turn.text(row["queue"]), kind=turn.text(row["kind"]), events=row["events"], letters=row["letters"])
         for row in rows
         if row["events"] or row["letters"]
     ]

@@ -9,19 +9,22 @@ now and then, beside everything else. Knows no operation.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from redrive.errors import RedriveError
+from redrive.stores.postgres.names import Names
 from redrive.stores.postgres.server import ISOLATION
-from redrive.stores.postgres.texts import WHOLE, UnknownName
-from redrive.stores.postgres.turn import Now, Turn, new_call
+from redrive.stores.postgres.texts import NONE, Whole, digests
+from redrive.stores.postgres.turn import Now, Turn, learned, new_call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from redrive.stores.clock import StoreClock
+    from redrive.stores.postgres.answers import Answer
     from redrive.stores.postgres.server import Server
 
 T = TypeVar("T")
@@ -35,7 +38,7 @@ class Calls:
 
     def __init__(self, server: Server, sql: Mapping[str, str], clock: StoreClock | None) -> None:
         self._server, self._sql, self._clock = server, sql, clock
-        self._kept_names: set[str] = set()  # long names that this schema has
+        self._names = Names()
         self._counted = 0
         self._folding: asyncio.Task[None] | None = None
 
@@ -44,32 +47,31 @@ class Calls:
         return Now() if self._clock is None else Now(self._clock.wall_us(), self._clock.lease_ms() * 1_000)
 
     async def ask(
-        self, work: Callable[[Any, bool], Awaitable[T]], *, urgent: bool = False, within: float | None = None
+        self,
+        work: Callable[[Any, bool], Awaitable[T]],
+        *,
+        noted: Whole = NONE,
+        urgent: bool = False,
+        within: float | None = None,
     ) -> T:
-        """Ask the server; long names are kept before, and looked up when one is met for the first time."""
-        await self._keep_names()
-        try:
-            result = await self._server.ask(work, urgent=urgent, within=within)
-        except UnknownName:
-            await self.learn_names()
-            result = await self._server.ask(work, urgent=urgent, within=within)
-        await self._keep_names()
-        return result
+        """Ask the server; the long names that *work* writes are kept before."""
+        if fresh := self._names.fresh(noted):
+            whole = [noted[each] for each in fresh]
+            await self._server.ask(lambda connection, _: self.fetch(connection, "keep_names", fresh, whole))
+            self._names.remember(noted)
+        return await self._server.ask(work, urgent=urgent, within=within)
 
-    async def _keep_names(self) -> None:
-        fresh = WHOLE.keys() - self._kept_names if WHOLE else None
-        if fresh:
-            kept = list(fresh)
-            await self._server.ask(
-                lambda connection, _: self.fetch(connection, "keep_names", kept, [WHOLE[each] for each in kept])
-            )
-            self._kept_names.update(kept)
+    async def whole(self, rows: Iterable[Sequence[Any]]) -> Whole:
+        """Return what the long names in *rows* stand for."""
+        unknown = digests(rows)
+        if not unknown:
+            return NONE
 
-    async def learn_names(self) -> None:
-        """Read what long names stand for."""
-        found = await self._server.ask(lambda connection, _: self.fetch(connection, "names"))
-        WHOLE.update((row[0], row[1]) for row in found)
-        self._kept_names.update(row[0] for row in found)
+        async def work(connection: Any, _again: bool) -> Whole:  # noqa: FBT001 - every work is called like this
+            async with self._server.alone(connection):
+                return await learned(connection, self._sql, self._names, unknown)
+
+        return await self._server.ask(work)
 
     async def fetch(self, connection: Any, statement: str, *arguments: Any) -> list[Any]:
         """Run one statement as one transaction; behind a pooler that must be said."""
@@ -81,7 +83,7 @@ class Calls:
 
         async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await function(Turn(connection, self._sql, self.now()), *arguments)
+                return await function(self._turn(connection), *arguments)
 
         return await self.ask(work)
 
@@ -89,27 +91,39 @@ class Calls:
         """Run *function* in one transaction that may safely be run twice."""
 
         async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with connection.transaction(isolation=ISOLATION):
-                return await function(Turn(connection, self._sql, self.now()), *arguments)
+            async with self._writing(connection) as turn:
+                return await function(turn, *arguments)
 
         return await self.ask(work)
 
-    async def once(self, answer: Any, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run *function* in one transaction, once: its *answer*, of that type, is kept for whoever lost it."""
+    async def once(self, answer: Answer, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """Run *function* in one transaction, once: what *answer* keeps of its result is for whoever lost it."""
         call = new_call()
 
         async def work(connection: Any, again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with connection.transaction(isolation=ISOLATION):
-                turn = Turn(connection, self._sql, self.now())
+            async with self._writing(connection) as turn:
                 await turn.rows("lock_call", call)
                 kept = await turn.value("answered", call) if again else None
                 if kept is not None:
-                    return msgspec.msgpack.decode(kept, type=answer)  # type: ignore[no-any-return]
+                    again_told: T = await answer.recall(turn, msgspec.msgpack.decode(kept, type=answer.kind))
+                    return again_told
                 result = await function(turn, *arguments)
-                await turn.rows("answer", call, msgspec.msgpack.encode(result))
+                await turn.rows("answer", call, msgspec.msgpack.encode(answer.keep(result)))
                 return result
 
         return await self.ask(work)
+
+    def _turn(self, connection: Any) -> Turn:
+        return Turn(connection, self._sql, self.now(), self._names)
+
+    @contextlib.asynccontextmanager
+    async def _writing(self, connection: Any) -> AsyncIterator[Turn]:
+        """Give a transaction that keeps the long names which it wrote."""
+        turn = self._turn(connection)
+        async with connection.transaction(isolation=ISOLATION):
+            yield turn
+            await turn.keep_names()
+        self._names.remember(turn.noted)
 
     def counted(self) -> None:
         """Fold the counts now and then, beside everything else."""

@@ -14,15 +14,18 @@ from typing import NamedTuple
 
 from redrive.core.letter import Priority, Status
 from redrive.core.query import Query, Term
+from redrive.stores.beginnings import end_of
 from redrive.stores.postgres.texts import escape, name
 
 _BEGINNING = 60  # characters of a beginning that are compared by the server
-_LAST_CHARACTER = "\U0010ffff"
 _TEXT = {
     "queue": "queue", "kind": "event_type", "error": "last_error", "error_type": "error_type", "key": "key",
     "idempotency_key": "idempotency_key", "origin": "source", "tenant": "workspace_id", "handler": "target",
     "release": "release", "policy": "policy", "why": "why", "category": "category",
 }  # fmt: skip
+# Those that are kept as names: a long one by its beginning and its digest. The others are kept whole.
+_NAMED = frozenset(_TEXT) - {"error", "release", "why", "category"}
+_IS_SHORTENED = "strpos({}, E'\\x1aL') > 0"
 _NUMBERS = ("attempts", "losses", "cycles", "generation")
 _COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _MIRRORED = {"gt": "<", "ge": "<=", "lt": ">", "le": ">="}
@@ -108,10 +111,15 @@ def _among(term: Term, schema: str) -> Clause | None:
         case "id":
             return _ids(term, schema)
         case "group":
-            return _prefix("fingerprint", term, exact=True)
+            return _group(term)
         case field if field in _TEXT:
             return _text(term)
     return None
+
+
+def _group(term: Term) -> Clause | None:
+    """Let the server look for beginnings; only a plain one, without a wildcard, is all that is meant."""
+    return None if term.op == "contains" else _prefix("fingerprint", term, exact=term.op == "prefix")
 
 
 def _status(term: Term) -> Clause:
@@ -144,7 +152,13 @@ def _not_among(term: Term) -> Clause | None:
     column = _TEXT.get(term.field)
     if term.op != "eq" or column is None:
         return None
-    return Clause(f"({column} IS NULL OR {column} <> ALL (?::text[]))", ([name(str(value)) for value in term.values],))
+    return Clause(f"({column} IS NULL OR {column} <> ALL (?::text[]))", (_held(term),))
+
+
+def _held(term: Term) -> list[str]:
+    """Return the values as the column holds them."""
+    held = name if term.field in _NAMED else escape
+    return [held(str(value)) for value in term.values]
 
 
 def _ids(term: Term, schema: str) -> Clause | None:
@@ -176,7 +190,7 @@ def _text(term: Term) -> Clause | None:
     column = _TEXT[term.field]
     match term.op:
         case "eq":
-            return Clause(f"{column} = ANY (?::text[])", ([name(str(value)) for value in term.values],))
+            return Clause(f"{column} = ANY (?::text[])", (_held(term),))
         case "glob" | "prefix":
             return _prefix(column, term, exact=False)
         case "contains":
@@ -190,12 +204,10 @@ def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
     starts = [start[:_BEGINNING] for start in whole]  # as much as is kept of a long name
     if not all(starts):
         return None
-    ranges = " OR ".join(f"({column} >= ? AND {column} < ?)" for _ in starts)
-    return Clause(
-        f"({ranges})",
-        tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)),
-        exact and starts == whole,
-    )
+    ends = [(start, end_of(start)) for start in dict.fromkeys(starts)]
+    ranges = " OR ".join(f"({column} >= ?" + f" AND {column} < ?" * (end is not None) + ")" for _, end in ends)
+    bindings = tuple(bound for pair in ends for bound in pair if bound is not None)
+    return Clause(f"({ranges})", bindings, exact and starts == whole)
 
 
 def _search(column: str, term: Term) -> Clause | None:
@@ -205,6 +217,8 @@ def _search(column: str, term: Term) -> Clause | None:
         return None
     likes = " OR ".join(f"{column} ILIKE ?" for _ in texts)  # one by one: so an index of trigrams can answer them
     folded = f"{column} ~ U&'[{_FOLDED}]'"  # as in that index's companion
+    if term.field in _NAMED:
+        folded += f" OR {_IS_SHORTENED.format(column)}"  # most of it is not in the column
     return Clause(f"({likes} OR {folded})", tuple(f"%{_quoted(text)}%" for text in texts), exact=False)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from redrive.core.letter import Letter
 from redrive.core.query import Query, Term
 from redrive.core.waiting import NAMED, Standing
 from redrive.errors import LetterNotFound
@@ -20,12 +21,11 @@ from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.compiling import compile_query, few, needs_now
 from redrive.stores.postgres.putting import canonical
-from redrive.stores.postgres.texts import name, unescape
+from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from redrive.core.letter import Letter
     from redrive.stores.grouping import Counted, Heap
     from redrive.stores.postgres.compiling import Compiled
     from redrive.stores.postgres.turn import Turn
@@ -41,7 +41,7 @@ async def get(turn: Turn, letter_id: str) -> Letter | None:
         row = await turn.row("get", canonical(letter_id))
     except LetterNotFound:  # not an id at all
         return None
-    return None if row is None else rows.letter_of(row)
+    return None if row is None else rows.letter_of(row, turn.whole)
 
 
 async def standing(turn: Turn, letter_id: str) -> Standing | None:
@@ -63,7 +63,14 @@ async def standing(turn: Turn, letter_id: str) -> Standing | None:
 
 async def letters(turn: Turn, seqs: list[int]) -> dict[int, Letter]:
     """Return these letters by place."""
-    return {row[0]: rows.letter_of(row) for row in await turn.rows("letters", seqs)}
+    return {row[0]: rows.letter_of(row, turn.whole) for row in await turn.rows("letters", seqs)}
+
+
+async def these(turn: Turn, letter_ids: list[str]) -> list[Letter]:
+    """Return these letters in this order; of one that is gone its id alone."""
+    seqs = [row["seq"] for row in await turn.rows("look", letter_ids)]
+    found = {letter.id: letter for letter in (await letters(turn, seqs)).values()}
+    return [found.get(letter_id) or Letter(letter_id, "", "", b"") for letter_id in letter_ids]
 
 
 async def find(turn: Turn, query: Query, cursor: str | None, limit: int, payloads: bool) -> Page:  # noqa: FBT001 - see store
@@ -89,7 +96,7 @@ async def _matching(
     while True:
         found = await _page(turn, columns, where, compiled, before, size)
         for row in found:
-            letter = rows.letter_of(row)
+            letter = rows.letter_of(row, turn.whole)
             if compiled.rest.matches(letter, now_us):
                 yield row[0], letter if payloads or not letter.payload else replace(letter, payload=b"")
         if len(found) < size:
@@ -105,7 +112,7 @@ async def _page(turn: Turn, columns: str, where: str, compiled: Compiled, before
     )
     if before is not None:
         sql = sql.replace(f"(${n + 1}::bigint IS NULL OR seq < ${n + 1})", f"seq < ${n + 1}::bigint")
-    return list(await turn.connection.fetch(sql, *compiled.bindings, before, size))
+    return await turn.fetch(sql, *compiled.bindings, before, size)
 
 
 async def _where(turn: Turn, compiled: Compiled) -> str:
@@ -137,14 +144,14 @@ async def count(turn: Turn, query: Query, at_most: int) -> int:
 
 async def tallies(turn: Turn) -> list[Tally]:
     """Return the maintained counts."""
-    return [_tally(row) for row in await turn.rows("tallies")]
+    return [_tally(turn, row) for row in await turn.rows("tallies")]
 
 
-def _tally(row: Any) -> Tally:
+def _tally(turn: Turn, row: Any) -> Tally:
     queue, kind, status, category, policy, error_type, fingerprint, n = row
     return Tally(
-        queue=unescape(queue), kind=unescape(kind), status=status, category=category, policy=unescape(policy),
-        error_type=unescape(error_type), fingerprint=unescape(fingerprint), count=n,
+        queue=turn.text(queue), kind=turn.text(kind), status=status, category=category, policy=turn.text(policy),
+        error_type=turn.text(error_type), fingerprint=turn.text(fingerprint), count=n,
     )  # fmt: skip
 
 
@@ -161,16 +168,20 @@ async def _by_scan(turn: Turn, query: Query) -> list[Counted]:
 
 
 async def _named(turn: Turn, heaps: list[Heap]) -> list[Group]:
-    found = {unescape(row[0]): row[1:] for row in await turn.rows("groups", [name(heap.fingerprint) for heap in heaps])}
-    return [_group(heap, found.get(heap.fingerprint, ("", "", 0, 0))) for heap in heaps]
+    asked = [name(heap.fingerprint) for heap in heaps]
+    found = {row[0]: row[1:] for row in await turn.rows("groups", asked)}
+    return [
+        _group(turn, heap, found.get(fingerprint, ("", "", 0, 0)))
+        for heap, fingerprint in zip(heaps, asked, strict=True)
+    ]
 
 
-def _group(heap: Heap, known: Any) -> Group:
+def _group(turn: Turn, heap: Heap, known: Any) -> Group:
     error_type, title, first, last = known
     return Group(
         **msgspec.structs.asdict(heap),
-        error_type=unescape(error_type),
-        title=unescape(title),
+        error_type=turn.text(error_type),
+        title=turn.text(title),
         first_seen_us=first,
         last_seen_us=last,
     )
@@ -184,4 +195,4 @@ async def searchable(turn: Turn) -> bool:
 async def oldest_failed(turn: Turn) -> Letter | None:
     """Return the dead letter that has waited longest."""
     row = await turn.row("oldest_failed")
-    return None if row is None else rows.letter_of(row)
+    return None if row is None else rows.letter_of(row, turn.whole)

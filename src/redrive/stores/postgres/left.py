@@ -34,5 +34,5 @@ async def expired(turn: Turn, limit: int) -> list[Claim]:
     """Return claims whose lease ended, the longest ended first."""
     found = await turn.rows("expired", turn.now.lease, limit)
     now_us = await turn.now_us() if found else 0
-    letters = [(row[0], rows.letter_of(row)) for row in found]
+    letters = [(row[0], rows.letter_of(row, turn.whole)) for row in found]
     return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]

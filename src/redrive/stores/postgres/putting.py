@@ -18,7 +18,7 @@ from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores import columns
 from redrive.stores.contract import Receipt
 from redrive.stores.postgres.settling import move_of
-from redrive.stores.postgres.texts import MARK, SHORT, WHOLE, is_odd, is_odd_name, name, unescape
+from redrive.stores.postgres.texts import NONE, SHORT, Whole, is_odd, is_odd_name, name, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,14 +33,15 @@ _LATEST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _TEXTS = ("queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant")
 
 
-def columns_of(drafts: Sequence[Draft]) -> list[Any]:
+def columns_of(drafts: Sequence[Draft], noted: dict[str, str]) -> list[Any]:
     """
     Return the arguments of `outbox_put` that say what is put: one list per column.
 
     A column in which nobody says anything is an empty list; the server then takes the default.
+    Long names are *noted*.
     """
     texts = {field: [getattr(draft, field) for draft in drafts] for field in _TEXTS}
-    odds = _escape_odd(texts)
+    odds = _escape_odd(texts, noted)
     queues, kinds, *others = texts.values()
     types, *named = others
     keys, idempotency_keys, policies, origins, handlers, tenants = map(_said, named)
@@ -62,7 +63,7 @@ def columns_of(drafts: Sequence[Draft]) -> list[Any]:
         tenants,
         _said([columns.extras_of(draft) for draft in drafts]),
         odds,
-        _rich(drafts),
+        _rich(drafts, noted),
     ]
 
 
@@ -70,10 +71,11 @@ def row_of(draft: Draft) -> list[Any]:
     """Return the arguments of `outbox_accept` but the last: the columns of one draft, and its long names."""
     texts = [getattr(draft, field) for field in _TEXTS]
     said = "".join(filter(None, texts))
-    odd = False
+    odd, noted = False, dict[str, str]()
     if len(said) > SHORT or is_odd(said):
         odd = any(map(is_odd_name, filter(None, texts)))
-        texts = [name(text) for text in texts]
+        texts = [name(text, noted) for text in texts]
+    rich = _rich([draft], noted) if draft.after or draft.failure is not None else None
     queue, kind, content_type, key, idempotency_key, policy, origin, handler, tenant = texts
     return [
         draft.id,
@@ -93,8 +95,8 @@ def row_of(draft: Draft) -> list[Any]:
         tenant,
         columns.extras_of(draft),
         odd,
-        _rich([draft]) if draft.after or draft.failure is not None else None,
-        _long_names(texts) if odd else None,
+        rich,
+        msgspec.json.encode(noted).decode() if noted else None,
     ]
 
 
@@ -102,41 +104,35 @@ def _micros(delay: float) -> int:
     return min(round(delay * 1e6), _LATEST_US >> 2)
 
 
-def _long_names(texts: list[Any]) -> str | None:
-    digests = [text.rpartition(MARK)[2] for text in texts if text]
-    found = {digest: WHOLE[digest] for digest in digests if digest in WHOLE}
-    return msgspec.json.encode(found).decode() if found else None
-
-
 def _said(column: list[Any], default: Any = None) -> list[Any]:
     return [] if column.count(default) == len(column) else column
 
 
-def _escape_odd(texts: dict[str, list[Any]]) -> list[bool]:
+def _escape_odd(texts: dict[str, list[Any]], noted: dict[str, str]) -> list[bool]:
     """Escape what must be, in place; return which drafts have such text, or nothing if none has."""
     said = [list(filter(None, column)) for column in texts.values()]
     if not any(is_odd("".join(column)) or max(map(len, column), default=0) > SHORT for column in said):
         return []
     odds = [any(map(is_odd_name, filter(None, row))) for row in zip(*texts.values(), strict=True)]
     for column in texts.values():
-        column[:] = map(name, column)
+        column[:] = [name(text, noted) for text in column]
     return odds
 
 
-def _rich(drafts: Sequence[Draft]) -> str | None:
+def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
     """Return what few drafts have: those they wait for, and the failure of a dead letter of somebody else's."""
     rich = [
-        {"n": n, "after": [canonical(other) for other in draft.after], "failure": _failure(draft)}
+        {"n": n, "after": [canonical(other) for other in draft.after], "failure": _failure(draft, noted)}
         for n, draft in enumerate(drafts, start=1)
         if draft.after or draft.failure is not None
     ]
     return msgspec.json.encode(rich).decode() if rich else None
 
 
-def _failure(draft: Draft) -> Any:
+def _failure(draft: Draft, noted: dict[str, str]) -> Any:
     if draft.failure is None:
         return None
-    return move_of(0, 0, Move(Status.FAILED, "collected", failure=draft.failure))
+    return move_of(0, 0, Move(Status.FAILED, "collected", failure=draft.failure), noted)
 
 
 def canonical(letter_id: str) -> str:
@@ -155,12 +151,12 @@ def receipts_of(drafts: Sequence[Draft], duplicates: Sequence[Any]) -> list[Rece
     return receipts
 
 
-def refusal(error: asyncpg.PostgresError) -> Exception | None:
+def refusal(error: asyncpg.PostgresError, names: Whole = NONE) -> Exception | None:
     """Return what the server refused, in our words; None if it is something else."""
     match error.sqlstate:
         case "RD404":
             return LetterNotFound(str(error.detail))
         case "RD507":
             queue, most = msgspec.json.decode(str(error.detail))
-            return QueueFull(unescape(queue), most)
+            return QueueFull(unescape(queue, names), most)
     return None

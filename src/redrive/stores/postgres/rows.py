@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
-from redrive.stores.columns import read_extras, read_history, read_tries
+from redrive.stores.columns import UNREADABLE, read_extras, read_history, read_tries
 from redrive.stores.contract import Claim
-from redrive.stores.postgres.texts import unescape, unescape_all
+from redrive.stores.postgres.texts import NONE, Whole, unescape, unescape_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,42 +41,48 @@ def without_payload(columns: str) -> str:
     return columns.replace(" payload,", " ''::bytea AS payload,")
 
 
-def letter_of(row: Any) -> Letter:
-    """Build the whole letter from a row of LETTER."""
+def letter_of(row: Any, names: Whole = NONE) -> Letter:
+    """Build the whole letter from a row of LETTER; *names* are what long names stand for."""
     values = list(row[1:_ODD])
     values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
     values[_STATUS - 1] = Status(row[_STATUS])
-    return _whole(values, row[_ODD:])
+    return _whole(values, row[_ODD:], names)
 
 
-def _whole(values: list[Any], rest: tuple[Any, ...]) -> Letter:
+def _whole(values: list[Any], rest: tuple[Any, ...], names: Whole) -> Letter:
     odd, extras, tries, history = rest
     found = read_extras(extras)
     logs: tuple[Any, Any] = (
-        (_odd_log(tries, tuple[Try, ...]), _odd_log(history, tuple[FailureCycle, ...]))
+        (_odd_log(tries, tuple[Try, ...], names), _odd_log(history, tuple[FailureCycle, ...], names))
         if odd
         else (read_tries(tries), read_history(history))
     )
     whole: tuple[Any, ...] = (*values, found.headers, found.metadata, found.after, *logs)
     letter = Letter(*whole)
-    return _restored(letter) if odd else letter
+    return _restored(letter, names) if odd else letter
 
 
-def _odd_log(text: str | None, kind: Any) -> Any:
+def _odd_log(text: str | None, kind: Any, names: Whole) -> Any:
     """Decode a log with escapes in it; one that somebody else spoilt must not stop the letter."""
     try:
-        return msgspec.convert(unescape_all(msgspec.json.decode(text)), kind) if text else ()
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return msgspec.convert(unescape_all(msgspec.json.decode(text), names), kind) if text else ()
+    except UNREADABLE:
         return ()
 
 
-def _restored(letter: Letter) -> Letter:
+def _restored(letter: Letter, names: Whole) -> Letter:
     """Give back the text that was escaped."""
-    texts = {name: getattr(letter, name) for name in _TEXTS}
-    return msgspec.structs.replace(letter, **{name: unescape(text) for name, text in texts.items() if text is not None})
+    texts = {field: getattr(letter, field) for field in _TEXTS}
+    told = {field: unescape(text, names) for field, text in texts.items() if text is not None}
+    return msgspec.structs.replace(letter, **told)
 
 
-def claims_of(rows: Iterable[Any], worker: str) -> list[Claim]:
+def rich(rows: Iterable[Any]) -> list[Any]:
+    """Return those rows of a claim that have more than a plain letter has; long names are among these only."""
+    return [row for row in rows if row[_PAST - 1]]
+
+
+def claims_of(rows: Iterable[Any], worker: str, names: Whole = NONE) -> list[Claim]:
     """Build the claims of rows that a claim returned; most of them are plain."""
     flying, priorities = Status.IN_FLIGHT, PRIORITIES
     claims = []
@@ -84,7 +90,7 @@ def claims_of(rows: Iterable[Any], worker: str) -> list[Claim]:
         # One slice and one unpacking: half the time of picking from the driver's record.
         (
             ref, letter_id, queue, kind, payload, content_type, key, idempotency_key, priority, due, attempts, losses,
-            policy, generation, origin, handler, tenant, cycles, cycle, created, updated, version, token, rich,
+            policy, generation, origin, handler, tenant, cycles, cycle, created, updated, version, token, is_rich,
         ) = row[:_PAST]  # fmt: skip
         cycle = created if cycle is None else cycle
         letter = Letter(
@@ -92,12 +98,12 @@ def claims_of(rows: Iterable[Any], worker: str) -> list[Claim]:
             created if due is None else due, attempts, losses, policy, generation, origin, handler, tenant, cycles,
             cycle, created, updated, version, flying, token, worker,
         )  # fmt: skip
-        claims.append(Claim(_with_past(letter, row) if rich else letter, ref, (updated - cycle) / 1e6))
+        claims.append(Claim(_with_past(letter, row, names) if is_rich else letter, ref, (updated - cycle) / 1e6))
     return claims
 
 
-def _with_past(letter: Letter, row: Any) -> Letter:
+def _with_past(letter: Letter, row: Any, names: Whole) -> Letter:
     """Return a letter that has a past, or extras."""
     values = [getattr(letter, field) for field in Letter.__struct_fields__[:_PAST]]
-    whole = _whole([*values, *row[_PAST:34]], row[34:])
+    whole = _whole([*values, *row[_PAST:34]], row[34:], names)
     return msgspec.structs.replace(whole, worker=letter.worker) if row[34] else whole

@@ -111,25 +111,25 @@ def _name_of(claim: Claim, move: Move) -> tuple[int, int, str, str]:
 NOTHING = Asked([], [], None, keyed=False, first=())
 
 
-def asked_of(settlements: Sequence[Settlement]) -> Asked:
-    """Return *settlements* as arguments; in order of place, so that two callers lock rows alike."""
+def asked_of(settlements: Sequence[Settlement], noted: dict[str, str]) -> Asked:
+    """Return *settlements* as arguments; in order of place, so that two callers lock rows alike. Note long names."""
     if not settlements:
         return NOTHING
     held = sorted([(claim.ref, claim.letter.token) for claim, move in settlements if move.to is Status.DELIVERED])
     if len(held) == len(settlements) and len(dict(held)) == len(held):  # what nearly always happens
         refs, tokens = map(list, zip(*held, strict=True))
         return Asked(refs, tokens, None, is_keyed(settlements), _ALL)
-    return _asked_with_care(settlements)
+    return _asked_with_care(settlements, noted)
 
 
-def _asked_with_care(settlements: Sequence[Settlement]) -> Asked:
+def _asked_with_care(settlements: Sequence[Settlement], noted: dict[str, str]) -> Asked:
     first = _firsts(settlements)
     unique = sorted(
         (pair for pair, is_first in zip(settlements, first, strict=True) if is_first), key=lambda pair: pair[0].ref
     )
     delivered = [claim for claim, move in unique if move.to is Status.DELIVERED]
     others = [(claim, move) for claim, move in unique if move.to is not Status.DELIVERED]
-    moves = [move_of(claim.ref, claim.letter.token, move) for claim, move in others]
+    moves = [move_of(claim.ref, claim.letter.token, move, noted) for claim, move in others]
     return Asked(
         [claim.ref for claim in delivered],
         [claim.letter.token for claim in delivered],
@@ -159,8 +159,8 @@ def _takes(newest: dict[int, int], claim: Claim) -> bool:
     return holds
 
 
-def move_of(ref: int, token: int, move: Move) -> MoveRow:
-    """Return *move* in the server's terms."""
+def move_of(ref: int, token: int, move: Move, noted: dict[str, str]) -> MoveRow:
+    """Return *move* in the server's terms; long names are *noted*."""
     failure = move.failure
     plain = {
         "ref": ref, "token": token, "to": str(move.to), "why": escape(move.why),
@@ -177,9 +177,9 @@ def move_of(ref: int, token: int, move: Move) -> MoveRow:
         failed=True,
         odd=odd,
         category=str(failure.category),
-        error_type=name(failure.error_type),
+        error_type=name(failure.error_type, noted),
         error=escape(failure.message),
-        fingerprint=name(failure.fingerprint),
+        fingerprint=name(failure.fingerprint, noted),
         title=escape(failure.template or failure.message[:SEARCHED]),
         policy=escape(move.policy),
         release=escape(failure.release),

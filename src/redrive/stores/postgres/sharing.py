@@ -16,7 +16,7 @@ from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
 from redrive.stores.columns import encode, read_taken
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
-from redrive.stores.postgres.texts import escape, name, unescape
+from redrive.stores.postgres.texts import escape, name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ async def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
     """Make the queues' settings known; lines letters up when a queue begins to keep order."""
     await turn.rows("lock_state", "declare", "")  # one at a time
     for spec in sorted(specs, key=lambda spec: spec.name):
-        queue = name(spec.name)
+        queue = turn.name(spec.name)
         before = bool(await turn.value("is_ordered", queue))
         if before != spec.ordered:
             await _lock_queues(turn)
@@ -53,37 +53,37 @@ async def _lock_queues(turn: Turn) -> None:
 
 async def queues(turn: Turn) -> list[QueueState]:
     """Return every queue that was declared or has letters."""
-    return sorted((_state(row) for row in await turn.rows("queues")), key=lambda state: state.spec.name)
+    return sorted((_state(turn, row) for row in await turn.rows("queues")), key=lambda state: state.spec.name)
 
 
-def _state(row: Any) -> QueueState:
+def _state(turn: Turn, row: Any) -> QueueState:
     spec = QueueSpec(
-        name=unescape(row["name"]),
+        name=turn.text(row["name"]),
         ordered=row["ordered"],
         max_size=row["max_size"],
         rate=row["rate"],
         max_in_flight=row["max_in_flight"],
     )
     return QueueState(
-        spec=spec, paused=row["paused"], paused_by=unescape(row["paused_by"]), reason=unescape(row["reason"])
+        spec=spec, paused=row["paused"], paused_by=turn.text(row["paused_by"]), reason=turn.text(row["reason"])
     )
 
 
 async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
     """Pause or resume, with an audit entry."""
     told = (escape(by), escape(reason)) if paused else ("", "")
-    await turn.rows("pause", name(queue), paused, *told)
+    await turn.rows("pause", turn.name(queue), paused, *told)
     await turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
 
 async def workers(turn: Turn) -> list[WorkerBeat]:
     """Return the workers seen lately."""
-    return [_beat(row) for row in await turn.rows("workers", turn.now.lease)]
+    return [_beat(turn, row) for row in await turn.rows("workers", turn.now.lease)]
 
 
-def _beat(row: Any) -> WorkerBeat:
+def _beat(turn: Turn, row: Any) -> WorkerBeat:
     return WorkerBeat(
-        name=unescape(row["name"]),
+        name=turn.text(row["name"]),
         **read_taken(row["kinds"])._asdict(),
         in_flight=row["in_flight"],
         seen_us=row["seen_us"],
@@ -105,7 +105,7 @@ _budget = msgspec.json.Decoder(Budget)
 async def breakers(turn: Turn) -> dict[str, Breaker]:
     """Return every breaker as it stands now."""
     now = await turn.now_us() / 1e6
-    kept = {unescape(row["name"]): _watched.decode(row["value"]) for row in await turn.rows("breakers")}
+    kept = {turn.text(row["name"]): _watched.decode(row["value"]) for row in await turn.rows("breakers")}
     return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
@@ -117,7 +117,7 @@ async def _read(turn: Turn, room: str, named: str, decoder: msgspec.json.Decoder
 
 
 async def _write(turn: Turn, room: str, named: str, value: object) -> None:
-    await turn.rows("write_state", room, name(named), encode(value))
+    await turn.rows("write_state", room, turn.name(named), encode(value))
 
 
 async def report(turn: Turn, breaker: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
@@ -157,11 +157,11 @@ async def audit(turn: Turn, limit: int) -> list[AuditEntry]:
         AuditEntry(
             seq=row["seq"],
             at_us=row["at_us"],
-            by=unescape(row["by"]),
+            by=turn.text(row["by"]),
             verb=row["verb"],
-            target=unescape(row["target"]),
+            target=turn.text(row["target"]),
             count=row["count"],
-            reason=unescape(row["reason"]),
+            reason=turn.text(row["reason"]),
         )
         for row in await turn.rows("audit_log", limit)
     ]

@@ -244,6 +244,10 @@ SELECT seq, {schema}.outbox_us(at) AS at_us, by, verb, target, count, reason
   FROM {schema}.outbox_audit ORDER BY seq DESC LIMIT $1
 
 -- name: answer
+-- Old ones go here too: where no worker runs nobody else removes them.
+WITH old AS (
+    DELETE FROM {schema}.outbox_calls WHERE call IN (
+        SELECT call FROM {schema}.outbox_calls WHERE at < now() - interval '1 hour' LIMIT 1000 FOR UPDATE SKIP LOCKED))
 INSERT INTO {schema}.outbox_calls (call, answer) VALUES ($1, $2)
 
 -- name: answered
@@ -253,7 +257,7 @@ SELECT answer FROM {schema}.outbox_calls WHERE call = $1
 INSERT INTO {schema}.outbox_names SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
 
 -- name: names
-SELECT digest, name FROM {schema}.outbox_names
+SELECT digest, name FROM {schema}.outbox_names WHERE digest = ANY ($1::text[])
 
 -- name: lock_call
 SELECT pg_advisory_xact_lock($1), {schema}.outbox_durable()

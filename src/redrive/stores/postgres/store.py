@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 import msgspec
 
-from redrive.core.letter import Letter
-from redrive.core.plan import Plan, Step
 from redrive.errors import StoreError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.columns import taken_by
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
-from redrive.stores.postgres import acting, broadcasting, finding, left, putting, rows, schema, sharing
+from redrive.stores.postgres import acting, answers, broadcasting, finding, left, putting, rows, schema, sharing
 from redrive.stores.postgres.calls import Calls
 from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
 from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
 from redrive.stores.postgres.statements import statements
-from redrive.stores.postgres.texts import UnknownName, name
+from redrive.stores.postgres.texts import name
 from redrive.stores.postgres.turn import new_call
 
 if TYPE_CHECKING:
@@ -36,9 +34,9 @@ if TYPE_CHECKING:
 
     from redrive.core.breaker import Breaker, BreakerRules
     from redrive.core.budget import BudgetRules
-    from redrive.core.letter import Draft
+    from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
-    from redrive.core.plan import AuditEntry
+    from redrive.core.plan import AuditEntry, Plan, Step
     from redrive.core.query import Query
     from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
@@ -147,17 +145,18 @@ class PostgresStore:
     async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep *drafts*, all or none; durable once it returns."""
         hit("put.before")
-        call, columns = new_call(), putting.columns_of(drafts) if drafts else []
+        call, noted = new_call(), dict[str, str]()
+        columns = putting.columns_of(drafts, noted) if drafts else []
 
         async def work(connection: Any, again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             try:
                 return await self._calls.fetch(connection, "put", call, again, *columns, self._calls.now().wall)
             except asyncpg.PostgresError as error:
-                if (refused := putting.refusal(error)) is None:
+                if (refused := putting.refusal(error, noted)) is None:
                     raise
                 raise refused from None
 
-        duplicates = await self._calls.ask(work) if drafts else await self._calls.ask(_nothing)
+        duplicates = await self._calls.ask(work, noted=noted) if drafts else await self._calls.ask(_nothing)
         hit("put.after")
         self._calls.counted()
         self._wire.tell()
@@ -247,17 +246,18 @@ class PostgresStore:
         *,
         again: bool,
     ) -> Exchanged:
-        asked = asked_of(settlements) if settlements else NOTHING
+        noted: dict[str, str] = {}
+        asked = asked_of(settlements, noted) if settlements else NOTHING
         asking = self._taker.ask(wants)
         settled = (asked.keyed, asked.refs, asked.tokens, asked.moves)
-        claimed = (asking.wants, lease, name(worker), asking.turns, asking.again)
+        claimed = (asking.wants, lease, name(worker, noted), asking.turns, asking.again)
 
         async def work(connection: Any, retried: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             asked = (call, again or retried, *settled, *claimed, *self._calls.now())
             return await self._calls.fetch(connection, "exchange", *asked)
 
         try:
-            found = await self._calls.ask(work)
+            found = await self._calls.ask(work, noted=noted)
         except BaseException:  # it may have been done
             self._unheard.note(settlements, call)
             raise
@@ -282,23 +282,21 @@ class PostgresStore:
         return refused
 
     async def _claims(self, found: list[Any], worker: str) -> list[Claim]:
-        try:
-            return rows.claims_of(found, worker)
-        except UnknownName:
-            await self._calls.learn_names()
-            return rows.claims_of(found, worker)
+        return rows.claims_of(found, worker, await self._calls.whole(rows.rich(found)))
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
         hit("extend.before")
         held = sorted((claim.ref, claim.letter.token) for claim in claims)
         refs, tokens = [ref for ref, _ in held], [token for _, token in held]
-        told = (name(beat.name), taken_by(beat), beat.in_flight, refs, tokens, True)
+        noted: dict[str, str] = {}
+        told = (name(beat.name, noted), taken_by(beat), beat.in_flight, refs, tokens, True)
 
         async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             return await self._calls.fetch(connection, "extend", *told, *self._calls.now(), lease)
 
-        renewed = {tuple(row) for row in await self._calls.ask(work, urgent=True, within=max(1.0, lease / 6))}
+        found = await self._calls.ask(work, noted=noted, urgent=True, within=max(1.0, lease / 6))
+        renewed = {tuple(row) for row in found}
         hit("extend.after")
         return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
 
@@ -326,7 +324,7 @@ class PostgresStore:
 
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*."""
-        await self._calls.once(None, sharing.pause, queue, paused, by, reason)
+        await self._calls.once(answers.NOTHING, sharing.pause, queue, paused, by, reason)
         self._wire.tell()
 
     async def workers(self) -> list[WorkerBeat]:
@@ -351,7 +349,7 @@ class PostgresStore:
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""
-        return await self._calls.once(bool, sharing.handled, handler, key)
+        return await self._calls.once(answers.YES_OR_NO, sharing.handled, handler, key)
 
     # ------------------------------------------------------------------ events with several handlers
 
@@ -369,13 +367,13 @@ class PostgresStore:
 
     async def subscribe(self, subscription: Subscription, *, by: str) -> bool:
         """Keep a subscription."""
-        fresh = await self._calls.once(bool, broadcasting.subscribe, subscription, by)
+        fresh = await self._calls.once(answers.YES_OR_NO, broadcasting.subscribe, subscription, by)
         self._wire.tell()
         return fresh
 
     async def unsubscribe(self, event: str, handler: str, *, by: str) -> bool:
         """Remove a subscription."""
-        return await self._calls.once(bool, broadcasting.unsubscribe, event, handler, by)
+        return await self._calls.once(answers.YES_OR_NO, broadcasting.unsubscribe, event, handler, by)
 
     # ------------------------------------------------------------------ the operator's side
 
@@ -411,18 +409,18 @@ class PostgresStore:
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
     ) -> list[Letter]:
         """Act on these letters, all or none."""
-        letters = await self._calls.once(list[Letter], acting.act, verb, letter_ids, by, reason, generation)
+        letters = await self._calls.once(answers.LETTERS, acting.act, verb, letter_ids, by, reason, generation)
         self._wire.tell()
         return letters
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off is now."""
-        return await self._calls.once(Plan, acting.start_plan, plan)
+        return await self._calls.once(answers.PLAN, acting.start_plan, plan)
 
     async def step(self, plan_id: str, *, limit: int) -> Step:
         """Act on the next page of a plan."""
         hit("step.before")
-        done = await self._calls.once(Step, acting.step, plan_id, limit)
+        done = await self._calls.once(answers.STEP, acting.step, plan_id, limit)
         hit("step.after")
         self._calls.counted()
         self._wire.tell()
@@ -436,7 +434,9 @@ class PostgresStore:
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
     ) -> Letter:
         """Replace a payload, compare-and-set on its version."""
-        return await self._calls.once(Letter, acting.edit, letter_id, (payload, content_type), version, by, reason)
+        return await self._calls.once(
+            answers.LETTER, acting.edit, letter_id, (payload, content_type), version, by, reason
+        )
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""

@@ -3,28 +3,27 @@ Text that PostgreSQL cannot hold, or not in an index.
 
 Owns the escapes. Its text knows neither NUL nor lone surrogates, and its indexes know no long
 values, but no content may block a letter. A long name is kept by its beginning and its digest;
-what it stands for is kept once, in a table of its own. A row that has such text says so (`odd`),
-and only then is anything read back. Knows no column.
+what it stands for is kept once, in a table of its own (`names`). A row that has such text says so
+(`odd`), and only then is anything read back. Whatever a column holds can be read. Knows no column.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, overload
 
-MARK = "\x1a"  # the control character "substitute"; written twice where it stands for itself
+MARK = "\x1a"  # the control character "substitute"; nobody but `name` writes an L behind it
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
-_ESCAPED = re.compile("\x1a(?:(\x1a)|([0-9a-f]{4})|(L[0-9a-f]{64}))")
+_ESCAPED = re.compile("\x1a(?:(\x1a)|([0-9a-f]{4})|(L[0-9a-f]{64})\\Z)")  # twice: as it was written once for itself
+_DIGEST = re.compile(r"(?:\x1a|\\u001a)(L[0-9a-f]{64})")  # as it stands in text, and in text that is JSON
 LONG = 600  # bytes: three names of this length still fit into one entry of an index
 _BEGINNING = 100  # characters of a long name that are kept in place
 SHORT = LONG // 4  # characters that are no long name whatever they are
 
-WHOLE: dict[str, str] = {}  # long names that this process has met, by their digest
-
-
-class UnknownName(Exception):
-    """A long name was read that this process has not met yet."""
+Whole = Mapping[str, str]  # what long names stand for, escaped, by their digest
+NONE: Whole = {}
 
 
 def is_odd(text: str) -> bool:
@@ -47,21 +46,21 @@ def escape(text: str | None) -> str | None:
 
 
 def _hide(found: re.Match[str]) -> str:
-    char = found[0]
-    return MARK * 2 if char == MARK else f"{MARK}{ord(char):04x}"
+    return f"{MARK}{ord(found[0]):04x}"
 
 
 @overload
-def name(text: str) -> str: ...
+def name(text: str, noted: dict[str, str] | None = None) -> str: ...
 @overload
-def name(text: None) -> None: ...
-def name(text: str | None) -> str | None:
-    """Return *text* as an index can hold it; a long one is remembered in WHOLE, and must be kept."""
+def name(text: None, noted: dict[str, str] | None = None) -> None: ...
+def name(text: str | None, noted: dict[str, str] | None = None) -> str | None:
+    """Return *text* as an index can hold it; a long one is *noted*, for whoever writes it must keep it too."""
     held = escape(text)
     if held is None or len(held) <= SHORT or len(held.encode()) <= LONG:
         return held
     digest = f"L{sha256(held.encode()).hexdigest()}"
-    WHOLE[digest] = held
+    if noted is not None:
+        noted[digest] = held
     return f"{_beginning(held)}{MARK}{digest}"
 
 
@@ -71,29 +70,34 @@ def _beginning(held: str) -> str:
     return cut if MARK not in cut[-5:] else cut[: cut.index(MARK, len(cut) - 5)]
 
 
-def unescape(text: str) -> str:
-    """Return what was escaped; raise UnknownName for a long name that is not in WHOLE."""
+def digests(rows: Iterable[Iterable[object]]) -> set[str]:
+    """Return the digests of all long names in *rows*."""
+    texts = (value for row in rows for value in row if isinstance(value, str))
+    return {digest for text in texts if MARK in text or "\\u001a" in text for digest in _DIGEST.findall(text)}
+
+
+def unescape(text: str, whole: Whole = NONE) -> str:
+    """Return what was escaped; of a long name that is not in *whole* what is there: its beginning and its digest."""
     if MARK not in text:
         return text
-    found = _ESCAPED.search(text, max(0, len(text) - 66))
-    if found is not None and found[3] is not None:
-        if found[3] not in WHOLE:
-            raise UnknownName(found[3])
-        text = WHOLE[found[3]]
+    for found in _ESCAPED.finditer(text):  # from the left: what looks like a digest may be text behind an escape
+        text = whole.get(found[3], text)
     return _ESCAPED.sub(_show, text)
 
 
 def _show(found: re.Match[str]) -> str:
+    if found[3]:
+        return found[0]
     return MARK if found[1] else chr(int(found[2], 16))
 
 
-def unescape_all(value: Any) -> Any:
+def unescape_all(value: Any, whole: Whole = NONE) -> Any:
     """Return *value*, plain JSON, with every text in it as it was."""
     match value:
         case str():
-            return unescape(value)
+            return unescape(value, whole)
         case list() | tuple():
-            return [unescape_all(each) for each in value]
+            return [unescape_all(each, whole) for each in value]
         case dict():
-            return {key: unescape_all(each) for key, each in value.items()}
+            return {key: unescape_all(each, whole) for key, each in value.items()}
     return value

@@ -1,8 +1,8 @@
 """
 One call to the server: what every operation in it shares.
 
-Owns the transaction's statements, its instant and its number. Knows no operation: act, edit,
-declare and the rest are functions that take a Turn.
+Owns the transaction's statements, its instant, and the long names in its rows. Knows no
+operation: act, edit, declare and the rest are functions that take a Turn.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redrive.stores.postgres.texts import escape
+from redrive.stores.postgres.texts import digests, escape, name, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from redrive.stores.postgres.names import Names
 
 
 class Now(NamedTuple):
@@ -28,23 +30,57 @@ def new_call() -> int:
     return secrets.randbits(62) + 1
 
 
+async def learned(connection: Any, sql: Mapping[str, str], names: Names, unknown: set[str]) -> dict[str, str]:
+    """Return what these long names stand for; one that nobody kept is left out."""
+    found = names.known(unknown)
+    missing = sorted(unknown - found.keys())
+    if missing:
+        read = {row[0]: row[1] for row in await connection.fetch(sql["names"], missing)}
+        names.remember(read)
+        found |= read
+    return found
+
+
 class Turn:
     """A transaction under way."""
 
-    def __init__(self, connection: Any, sql: Mapping[str, str], now: Now) -> None:
-        self.connection, self.sql, self.now = connection, sql, now
+    def __init__(self, connection: Any, sql: Mapping[str, str], now: Now, names: Names) -> None:
+        self.connection, self.sql, self.now, self._names = connection, sql, now, names
+        self.noted: dict[str, str] = {}  # long names that are written
+        self.whole: dict[str, str] = {}  # long names that were read
 
-    async def rows(self, name: str, *arguments: Any) -> list[Any]:
+    async def rows(self, statement: str, *arguments: Any) -> list[Any]:
         """Run the named statement and return its rows."""
-        return list(await self.connection.fetch(self.sql[name], *arguments))
+        return await self.fetch(self.sql[statement], *arguments)
 
-    async def row(self, name: str, *arguments: Any) -> Any:
+    async def row(self, statement: str, *arguments: Any) -> Any:
         """Run the named statement and return its first row, or None."""
-        return await self.connection.fetchrow(self.sql[name], *arguments)
+        return next(iter(await self.rows(statement, *arguments)), None)
 
-    async def value(self, name: str, *arguments: Any) -> Any:
+    async def fetch(self, sql: str, *arguments: Any) -> list[Any]:
+        """Run *sql*, and learn what the long names in its rows stand for."""
+        found = list(await self.connection.fetch(sql, *arguments))
+        unknown = digests(found) - self.whole.keys()
+        if unknown:
+            self.whole |= await learned(self.connection, self.sql, self._names, unknown)
+        return found
+
+    def name(self, text: str) -> str:
+        """Return *text* as an index can hold it; a long one is kept with this transaction."""
+        return name(text, self.noted)
+
+    def text(self, column: str) -> str:
+        """Return what *column*, of a row that was read here, stands for."""
+        return unescape(column, self.whole)
+
+    async def keep_names(self) -> None:
+        """Keep the long names that were written."""
+        if fresh := self._names.fresh(self.noted):
+            await self.connection.execute(self.sql["keep_names"], fresh, [self.noted[each] for each in fresh])
+
+    async def value(self, statement: str, *arguments: Any) -> Any:
         """Run the named statement and return its first row's first column."""
-        return await self.connection.fetchval(self.sql[name], *arguments)
+        return await self.connection.fetchval(self.sql[statement], *arguments)
 
     async def now_us(self) -> int:
         """Return this moment."""

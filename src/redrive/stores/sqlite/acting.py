@@ -270,7 +270,8 @@ def step(turn: Turn, plan_id: str, limit: int) -> Step:
 
 def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
     """Return the rows to act on, how far was looked, and at how many."""
-    compiled = compile_query(parse(plan.query), plan.created_us, turn.connection)
+    dead = VERBS[plan.verb] is Status.FAILED
+    compiled = compile_query(parse(plan.query), plan.created_us, turn.connection, dead=dead)
     # The verb's own status: acts touch nothing else, and a partial index answers it.
     where = f"{standing(VERBS[plan.verb])} AND {compiled.where} AND token <= ?"
     narrowed = compiled._replace(where=where, bindings=(*compiled.bindings, plan.cutoff))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.core.letter import Priority, Status
 from redrive.core.query import Query, Term
+from redrive.stores.beginnings import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import apsw
 
-_LAST_CHARACTER = "\U0010ffff"
 _TEXT = {
     "id": "id", "queue": "queue", "kind": "kind", "error": "last_error", "error_type": "error_type", "key": "key",
     "idempotency_key": "idempotency_key", "origin": "origin", "tenant": "tenant", "handler": "handler",
@@ -29,6 +29,7 @@ _COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _MIRRORED = {"gt": "<", "ge": "<=", "lt": ">", "le": ">="}
 _SPANS = {"age": ("created_us", _MIRRORED, -1), "failed": ("failed_us", _MIRRORED, -1), "due": ("due_us", _COMPARE, 1)}
 _INDEXED = {Status.FAILED: "dead = 1", Status.ARCHIVED: "archived_from IS NOT NULL"}
+_MOST_RANGES = 100  # of one term: a long chain of OR is refused by SQLite, and no index would answer it
 _SHORTEST_SEARCH = 3  # characters: the index knows trigrams
 
 
@@ -49,9 +50,10 @@ class Compiled(NamedTuple):
     search: str | None
 
 
-def compile_query(query: Query, now_us: int, connection: apsw.Connection) -> Compiled:
-    """Translate *query* as it stands at *now_us*."""
-    clauses = [(term, _clause(term, now_us, connection)) for term in query.terms]
+def compile_query(query: Query, now_us: int, connection: apsw.Connection, *, dead: bool = False) -> Compiled:
+    """Translate *query* as it stands at *now_us*; the caller may know that only *dead* letters are meant."""
+    groups = connection if dead or any(_is_dead(term) for term in query.terms) else None
+    clauses = [(term, _clause(term, now_us, groups)) for term in query.terms]
     said = [clause for _, clause in clauses if clause is not None]
     rest = tuple(term for term, clause in clauses if clause is None or not clause.exact)
     where = " AND ".join(clause.sql for clause in said) or "1"
@@ -77,7 +79,7 @@ def _is_dead(term: Term) -> bool:
     return term.field == "status" and not term.negated and set(term.values) <= {"failed"}
 
 
-def _clause(term: Term, now_us: int, connection: apsw.Connection) -> Clause | None:
+def _clause(term: Term, now_us: int, groups: apsw.Connection | None) -> Clause | None:
     if term.field == "status":
         return _status(term)
     if term.field == "priority":
@@ -87,7 +89,7 @@ def _clause(term: Term, now_us: int, connection: apsw.Connection) -> Clause | No
     if term.field in _NUMBERS:
         return _number(term)
     if term.field == "group":
-        return _group(term, connection)
+        return _group(term, groups)
     return _text(term) if term.field in _TEXT else None
 
 
@@ -126,13 +128,19 @@ def _number(term: Term) -> Clause | None:
     return Clause(f"{term.field} {_COMPARE[term.op]} ?", term.values)
 
 
-def _group(term: Term, connection: apsw.Connection) -> Clause | None:
-    """Ask for the one group that is meant by an equality: an index can then give its letters in order."""
-    clause = None if term.negated else _prefix("fingerprint", term, exact=term.op == "prefix")
-    if clause is None:
+def _group(term: Term, groups: apsw.Connection | None) -> Clause | None:
+    """
+    Ask for the one group that is meant by an equality: an index can then give its letters in order.
+
+    *groups* has only those of letters that died, so it is asked for dead letters alone.
+    """
+    if term.negated or term.op == "contains":
         return None
+    clause = _prefix("fingerprint", term, exact=term.op == "prefix")
+    if clause is None or groups is None:
+        return clause
     sql = f"SELECT fingerprint FROM groups WHERE {clause.sql} LIMIT 2"  # noqa: S608 - parameters only
-    meant = connection.execute(sql, clause.bindings).fetchall()
+    meant = groups.execute(sql, clause.bindings).fetchall()
     return Clause("fingerprint = ?", meant[0], clause.exact) if len(meant) == 1 else clause
 
 
@@ -162,8 +170,9 @@ def _id_ends(term: Term) -> Clause | None:
 
 def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
     """Everything that starts with one of the values, up to their first `*`."""
-    starts = [str(value).split("*")[0] for value in term.values]
-    if not all(starts):
+    starts = dict.fromkeys(str(value).split("*")[0] for value in term.values)
+    if not all(starts) or len(starts) > _MOST_RANGES:
         return None
-    ranges = " OR ".join(f"({column} >= ? AND {column} < ?)" for _ in starts)
-    return Clause(f"({ranges})", tuple(end for start in starts for end in (start, start + _LAST_CHARACTER)), exact)
+    ends = [(start, end_of(start)) for start in starts]
+    ranges = " OR ".join(f"({column} >= ?" + f" AND {column} < ?" * (end is not None) + ")" for _, end in ends)
+    return Clause(f"({ranges})", tuple(bound for pair in ends for bound in pair if bound is not None), exact)

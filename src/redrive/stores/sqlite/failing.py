@@ -75,7 +75,8 @@ def _remember(turn: Turn, seq: int, failure: Failure) -> None:
         (failure.fingerprint, failure.error_type, failure.template or failure.message[:SEARCHED], turn.now_us),
     )
     turn.sql("DELETE FROM error_text WHERE rowid = ?", (seq,))
-    turn.sql("INSERT INTO error_text (rowid, error) VALUES (?, ?)", (seq, failure.message[:SEARCHED]))
+    folded = failure.message[:SEARCHED].lower()  # as a query folds it: the index knows simpler rules
+    turn.sql("INSERT INTO error_text (rowid, error) VALUES (?, ?)", (seq, folded))
 
 
 def log(turn: Turn, row: Standing, move: Move) -> bytes:
