@@ -149,6 +149,8 @@ class PostgresStore:
         columns = putting.columns_of(drafts, noted) if drafts else []
 
         async def work(connection: Any, again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+            if not drafts:
+                return []
             try:
                 return await self._calls.fetch(connection, "put", call, again, *columns, self._calls.now().wall)
             except asyncpg.PostgresError as error:
@@ -156,7 +158,7 @@ class PostgresStore:
                     raise
                 raise refused from None
 
-        duplicates = await self._calls.ask(work, noted=noted) if drafts else await self._calls.ask(_nothing)
+        duplicates = await self._calls.ask(work, noted=noted)
         hit("put.after")
         self._calls.counted()
         self._wire.tell()
@@ -264,7 +266,8 @@ class PostgresStore:
         if settlements or found:
             self._calls.counted()
         refused = [-row[0] for row in found if row[0] < 0]
-        claims = await self._claims(found[len(refused) :], worker)
+        rest = found[len(refused) :]
+        claims = rows.claims_of(rest, worker, await self._calls.whole(rows.rich(rest)))
         if self._unheard:
             refused = await self._refused(settlements, refused)
         if wants:
@@ -280,9 +283,6 @@ class PostgresStore:
             refused = list(set(refused) - {row[0] for row in found})
         self._unheard.forget(settlements)
         return refused
-
-    async def _claims(self, found: list[Any], worker: str) -> list[Claim]:
-        return rows.claims_of(found, worker, await self._calls.whole(rows.rich(found)))
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
@@ -447,7 +447,3 @@ class PostgresStore:
         removed = await self._calls.write(acting.retain, retention, limit)
         self._calls.counted()
         return removed
-
-
-async def _nothing(_connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-    return []
