@@ -70,7 +70,7 @@ class Try(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     """One line of the attempt log of the current cycle."""
 
     attempt: int
-    at: float  # seconds since the epoch, by the store's clock
+    at: datetime  # by the store's clock
     why: str
     error_type: str = ""
     error: str = ""
@@ -94,12 +94,12 @@ class FailureCycle(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
     category: str = ""
     fingerprint: str = ""
     why: str = ""
-    first_failed_at: float | None = None
-    failed_at: float | None = None
+    first_failed_at: datetime | None = None
+    failed_at: datetime | None = None
     tries: tuple[Try, ...] = ()
     generation: int | None = None
     release: str | None = None
-    replayed_at: float | None = None
+    replayed_at: datetime | None = None
     replayed_by: str = ""
     reason: str = ""
     plan: str = ""

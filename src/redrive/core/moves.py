@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from redrive.core.letter import Failure, Status, Try
+from redrive.core.letter import Failure, Status, Try, instant
 from redrive.errors import MoveRefused
 
 MOVES: dict[tuple[Status, Status], str] = {
@@ -41,13 +41,13 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 LOGGED = 500  # characters of an error's text in the attempt log; the letter keeps more of the newest
 
 
-def line_of(move: Move, attempt: int = 0, at: float = 0.0) -> Try:
+def line_of(move: Move, attempt: int = 0, at_us: int = 0) -> Try:
     """Return what the attempt log says of a move that carries its failure."""
     failure = move.failure
     assert failure is not None  # noqa: S101 - only such a move has a line
     return Try(
         attempt=attempt,
-        at=at,
+        at=instant(at_us),
         why=move.why,
         error_type=failure.error_type,
         error=failure.message[:LOGGED],

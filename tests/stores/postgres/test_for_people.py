@@ -53,6 +53,19 @@ async def test_sql_and_python_leave_the_same_row_behind_when_they_replay(store, 
     assert [entry.target for entry in await store.audit(limit=2)] == [letter_id("python"), letter_id("sql")]
 
 
+async def test_instants_inside_a_history_cast_to_timestamptz(store, connection):
+    await put(store, "a")
+    await settle_all(store, give_up(failure("it failed")))
+    failed_at = (await get(store, "a")).failed_at
+    await act(store, "replay", "a")
+    sql = (
+        "SELECT (c ->> 'failed_at')::timestamptz, (c ->> 'first_failed_at')::timestamptz, "
+        "(c -> 'tries' -> 0 ->> 'at')::timestamptz, (c ->> 'replayed_at')::timestamptz >= updated_at "
+        "FROM redrive.outbox, jsonb_array_elements(failure_history) AS c"
+    )
+    assert tuple(await connection.fetchrow(sql)) == (failed_at, failed_at, failed_at, True)
+
+
 async def test_a_letter_that_is_not_failed_is_not_replayed(store, connection):
     await put(store, "a")
     with pytest.raises(asyncpg.PostgresError, match="it is pending, and only a letter that is failed"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from redrive.core.letter import FailureCycle, Letter, Status
+from redrive.core.letter import FailureCycle, Letter, Status, instant
 from redrive.core.moves import line_of, logged
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def settled(letter: Letter, move: Move, now: int) -> Letter:
         changes["failed_us"] = now
     if move.failure is not None:
         changes |= _error(letter, move.failure, now)
-        changes["tries"] = logged(letter.tries, line_of(move, letter.attempts, now / _SECOND), MAX_TRIES)
+        changes["tries"] = logged(letter.tries, line_of(move, letter.attempts, now), MAX_TRIES)
     return replace(letter, **changes)
 
 
@@ -153,17 +153,13 @@ def _cycle(letter: Letter, now: int, by: str, reason: str, plan: str) -> Failure
         category=letter.category or "",
         fingerprint=letter.fingerprint or "",
         why=letter.why or "",
-        first_failed_at=_seconds(letter.first_failed_us),
-        failed_at=_seconds(letter.failed_us),
+        first_failed_at=letter.first_failed_at,
+        failed_at=letter.failed_at,
         tries=letter.tries,
         generation=letter.generation,
         release=letter.release,
-        replayed_at=now / _SECOND,
+        replayed_at=instant(now),
         replayed_by=by,
         reason=reason,
         plan=plan,
     )
-
-
-def _seconds(micros: int | None) -> float | None:
-    return None if micros is None else micros / _SECOND

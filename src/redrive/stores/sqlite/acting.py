@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from redrive.core.letter import FailureCycle, Status
+from redrive.core.letter import FailureCycle, Status, instant
 from redrive.core.moves import VERBS, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.core.query import Query, parse
@@ -26,6 +26,7 @@ from redrive.stores.sqlite.turn import Trait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from redrive.core.letter import Letter
     from redrive.stores.sqlite.turn import Turn
@@ -135,12 +136,12 @@ def _history(turn: Turn, row: Row, act: Act) -> bytes:
         category=row.category or "",
         fingerprint=row.fingerprint or "",
         why=row.why or "",
-        first_failed_at=_seconds(row.first_failed_us),
-        failed_at=_seconds(row.failed_us),
+        first_failed_at=_moment(row.first_failed_us),
+        failed_at=_moment(row.failed_us),
         tries=columns.read_tries(row.tries),
         generation=row.generation,
         release=row.release,
-        replayed_at=turn.now_us / 1e6,
+        replayed_at=instant(turn.now_us),
         replayed_by=act.by,
         reason=act.reason,
         plan=act.plan,
@@ -148,8 +149,8 @@ def _history(turn: Turn, row: Row, act: Act) -> bytes:
     return columns.encode((*columns.read_history(row.failure_history), cycle)[-KEPT_CYCLES:])
 
 
-def _seconds(micros: int | None) -> float | None:
-    return None if micros is None else micros / 1e6
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else instant(micros)
 
 
 def _rejoin(turn: Turn, found: Sequence[Row]) -> None:

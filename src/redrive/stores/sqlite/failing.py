@@ -81,5 +81,5 @@ def _remember(turn: Turn, seq: int, failure: Failure) -> None:
 
 def log(turn: Turn, row: Standing, move: Move) -> bytes:
     """Return the attempt log with one line more."""
-    line = line_of(move, row.attempts, turn.now_us / 1e6)
+    line = line_of(move, row.attempts, turn.now_us)
     return columns.encode(logged(columns.read_tries(row.tries), line, KEPT_TRIES))

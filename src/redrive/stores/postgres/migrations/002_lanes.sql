@@ -11,6 +11,10 @@ AS $$ SELECT to_timestamp(us::double precision / 1e6) $$;
 CREATE FUNCTION {schema}.outbox_us(at timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT round(date_part('epoch', at) * 1e6)::bigint $$;
 
+-- An instant inside a JSON document: fixed-width UTC, which casts to timestamptz and sorts as text.
+CREATE FUNCTION {schema}.outbox_iso(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
+
 -- What this transaction writes is on disk when its commit returns, whatever the server, the database or the role has
 -- set; one that waits for a standby is left as it is. Holds until the end of the transaction, behind a pooler too.
 CREATE FUNCTION {schema}.outbox_durable() RETURNS void LANGUAGE plpgsql

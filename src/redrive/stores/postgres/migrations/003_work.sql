@@ -200,7 +200,7 @@ BEGIN
                tries = CASE WHEN m.failed THEN
                    (CASE WHEN jsonb_array_length(o.tries) >= 50 THEN o.tries - 0 ELSE coalesce(o.tries, '[]') END
                     #- ARRAY['-1', 'traceback'])  -- the newest alone keeps its traceback
-                   || (m.try || jsonb_build_object('attempt', o.attempts, 'at', date_part('epoch', p_now)))
+                   || (m.try || jsonb_build_object('attempt', o.attempts, 'at', {schema}.outbox_iso(p_now)))
                    ELSE o.tries END
           FROM asked AS m
          WHERE o.seq = m.ref AND o.token = m.token AND o.status || '' = p_from

@@ -25,9 +25,9 @@ BEGIN
                    'attempts', o.attempts, 'losses', nullif(o.losses, 0), 'error_type', nullif(o.error_type, ''),
                    'last_error', nullif(o.last_error, ''), 'category', nullif(o.category, ''),
                    'fingerprint', nullif(o.fingerprint, ''), 'why', nullif(o.why, ''),
-                   'first_failed_at', date_part('epoch', o.first_failed_at),
-                   'failed_at', date_part('epoch', o.failed_at), 'tries', o.tries, 'generation', o.generation,
-                   'release', o.release, 'replayed_at', date_part('epoch', p_now), 'replayed_by', nullif(p_by, ''),
+                   'first_failed_at', {schema}.outbox_iso(o.first_failed_at),
+                   'failed_at', {schema}.outbox_iso(o.failed_at), 'tries', o.tries, 'generation', o.generation,
+                   'release', o.release, 'replayed_at', {schema}.outbox_iso(p_now), 'replayed_by', nullif(p_by, ''),
                    'reason', nullif(p_reason, ''), 'plan', nullif(p_plan, '')))
      WHERE o.seq = ANY (p_seqs);
     PERFORM {schema}.outbox_line_up(p_seqs);
