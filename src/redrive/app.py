@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overl
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import budget_of
 from redrive.core.classify import RELAY
-from redrive.core.facts import Enqueued
-from redrive.core.letter import Draft, Letter, Priority, micros
+from redrive.core.letter import Draft, Letter, Priority
 from redrive.desk import subscriptions
 from redrive.desk.face import Desk
+from redrive.engine import drafting
+from redrive.engine.announcing import accepted
 from redrive.engine.clock import SystemClock, new_id
 from redrive.engine.declaring import Limits, queue_spec
-from redrive.engine.drafting import encode, headers_of, metadata_of, policy_text, priority_of, uuid_of
 from redrive.engine.handler import build_handler
 from redrive.engine.options import breaker_problems
 from redrive.engine.watchdog import Watchdog
@@ -38,9 +38,10 @@ from redrive.sync import Sync
 from redrive.wiring import build_worker, open_outboxes, open_reporter, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
+    from uuid import UUID
 
     from redrive.core.budget import BudgetRules
     from redrive.core.facts import Fact
@@ -193,35 +194,35 @@ class Redrive:
         priority: Priority | str = Priority.MEDIUM,
         queue: str | None = None,
         policy: RetryPolicy | str | None = None,
-        after: Sequence[str] = (),
+        after: Iterable[str | UUID] = (),
         metadata: Mapping[str, Any] | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Iterable[tuple[str, bytes]] = (),
         tenant: str | None = None,
         origin: str | None = None,
         generation: int | None = None,
-        id: str | None = None,  # noqa: A002 - the letter's own word
+        id: str | UUID | None = None,  # noqa: A002 - the letter's own word
     ) -> Draft:
         """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
-        content_type, body = encode(payload, kind)
+        content_type, body = drafting.encode(payload, kind)
         return Draft(
-            new_id() if id is None else uuid_of(id),  # by place: by name it takes four times as long
-            queue or self._queue_of(kind),
-            kind,
+            new_id() if id is None else drafting.uuid_of(id),  # by place: by name it takes four times as long
+            self._queue_of(kind) if queue is None or queue == "" else drafting.text_of(queue),
+            kind if type(kind) is str else drafting.text_of(kind),
             body,
             content_type,
-            key,
-            idempotency_key,
-            priority if isinstance(priority, Priority) else priority_of(priority),
-            max(0.0, delay),
-            None if due_at is None else micros(due_at),
-            None if policy is None else policy_text(policy),
+            key if key is None or type(key) is str else drafting.text_of(key),
+            drafting.text_of(idempotency_key),
+            priority if type(priority) is Priority else drafting.priority_of(priority),
+            0.0 if delay == 0 else drafting.span_of(delay),
+            None if due_at is None else drafting.due_of(due_at),
+            None if policy is None else drafting.policy_text(policy),
             generation,
-            origin,
+            drafting.text_of(origin),
             None,  # handler
-            tenant,
-            headers_of(headers, kind) if headers else (),
-            metadata_of(metadata, kind) if metadata else {},
-            tuple(after),
+            drafting.text_of(tenant),
+            () if headers == () else drafting.headers_of(headers, kind),
+            {} if metadata is None else drafting.metadata_of(metadata, kind),
+            () if after == () else drafting.ids_of(after, kind),
         )
 
     async def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
@@ -230,7 +231,7 @@ class Redrive:
 
         Options are those of `draft`. The receipt has the `id` and whether it was a `duplicate`:
         a letter with the same idempotency key, queue and kind is kept already.
-        Raise QueueFull, PayloadError, LetterNotFound (an unknown `after`) or StoreUnavailable.
+        Raise QueueFull, DraftError, LetterNotFound (an unknown `after`) or StoreUnavailable.
         """
         drafts = (self.draft(kind, payload, **options),)
         if self._opened_by != os.getpid():
@@ -240,8 +241,9 @@ class Redrive:
             self._tell(drafts, receipts)
         return receipts[0]
 
-    async def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """Keep all of *drafts* or none, in one transaction."""
+    async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
+        """Keep all of *drafts* or none, in one transaction; any iterable of drafts will do."""
+        drafts = drafting.drafts_of(drafts)
         if self._opened_by != os.getpid():
             await self.open()
         receipts = await self.store.put(drafts)
@@ -285,16 +287,11 @@ class Redrive:
         return self._outboxes
 
     def _tell(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
-        kinds: dict[tuple[str, str], list[int]] = {}
-        for draft, receipt in zip(drafts, receipts, strict=True):
-            counts = kinds.setdefault((draft.queue, draft.kind), [0, 0])
-            counts[0] += 1
-            counts[1] += receipt.duplicate
-        for (queue, kind), (count, duplicates) in kinds.items():
-            self.hub(Enqueued(queue=queue, kind=kind, count=count, duplicates=duplicates))
+        for fact in accepted(drafts, receipts):
+            self.hub(fact)
 
     def _queue_of(self, kind: str) -> str:
-        handler = self.handlers.get(kind)
+        handler = self.handlers.get(kind) if isinstance(kind, str) else None  # the draft refuses what is no text
         return "default" if handler is None else handler.queue
 
     # ------------------------------------------------------------------ running

@@ -6,7 +6,8 @@ RedriveError
 ├── QueryError               a query cannot be read
 ├── PolicyError              a policy makes no sense
 ├── HandlerError             a handler cannot be registered or found
-├── PayloadError             a payload cannot be written as bytes
+├── DraftError               a letter cannot be made of what was given
+│   └── PayloadError         a payload cannot be written as bytes
 ├── LetterNotFound           no letter has this id
 ├── AmbiguousId              several letters have an id that ends like this
 ├── PlanNotFound             no plan has this id
@@ -51,7 +52,11 @@ class HandlerError(RedriveError):
     """A handler cannot be registered or found."""
 
 
-class PayloadError(RedriveError):
+class DraftError(RedriveError):
+    """A letter cannot be made of what was given; nothing was kept."""
+
+
+class PayloadError(DraftError):
     """A payload cannot be written as bytes."""
 
 

@@ -9,7 +9,7 @@ from tests.engine.starting import soon
 
 from redrive import Redrive
 from redrive.core.letter import Status
-from redrive.errors import PayloadError
+from redrive.errors import DraftError
 
 
 async def test_a_cancelled_worker_gives_the_attempt_back_and_adds_no_loss(folder):
@@ -50,13 +50,13 @@ async def test_a_handler_that_raises_generator_exit_has_failed(app, driven, late
 
 @pytest.mark.parametrize("headers", [[("trace", "abc")], [(b"trace", b"abc")]])
 async def test_headers_that_are_not_text_and_bytes_are_refused(app, headers):
-    with pytest.raises(PayloadError, match="pairs of str and bytes"):
+    with pytest.raises(DraftError, match="pairs of str and bytes"):
         await app.enqueue("k", {}, headers=headers)
     assert (await app.desk.ls()).letters == []
 
 
 async def test_an_id_that_is_no_uuid_is_refused_with_a_way_out(app):
-    with pytest.raises(PayloadError, match="give a name of your own as idempotency_key"):
+    with pytest.raises(DraftError, match="give a name of your own as idempotency_key"):
         app.draft("k", {}, id="wf_abc123")
 
 

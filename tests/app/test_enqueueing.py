@@ -9,7 +9,7 @@ import pytest
 from redrive import Priority, Redrive, RetryPolicy, Status
 from redrive.core.facts import Enqueued
 from redrive.core.letter import instant
-from redrive.errors import LetterNotFound, PolicyError, QueueFull, SettingsError
+from redrive.errors import DraftError, LetterNotFound, PolicyError, QueueFull, SettingsError
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_a_letter_that_was_due_long_ago_runs_at_once(app, driven, got, clo
 
 async def test_a_due_time_without_a_zone_is_refused(app, driven, got):
     async with driven(app):
-        with pytest.raises(ValueError, match="time zone"):
+        with pytest.raises(DraftError, match="time zone"):
             await app.enqueue("order.created", {}, due_at=datetime(2026, 1, 1))  # noqa: DTZ001 - the mistake itself
 
 
@@ -115,7 +115,7 @@ async def test_a_priority_may_be_written_as_a_word(app, driven, got):
     async with driven(app) as test:
         receipt = await app.enqueue("order.created", {"order": 1}, priority="high")
         assert (await test.letter(receipt.id)).priority is Priority.HIGH
-        with pytest.raises(ValueError, match="high, medium or low"):
+        with pytest.raises(DraftError, match="high, medium or low"):
             await app.enqueue("order.created", {"order": 1}, priority="urgent")
 
 

@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from redrive import Letter, RetryPolicy, Status
-from redrive.errors import HandlerError, PayloadError
+from redrive.errors import DraftError, HandlerError, PayloadError
 
 
 @dataclasses.dataclass
@@ -207,7 +207,7 @@ async def test_a_number_that_json_would_make_null_is_refused_at_the_door(app, nu
 
 
 def test_metadata_that_json_does_not_know_is_refused_at_the_door(app):
-    with pytest.raises(PayloadError, match=r"the metadata of a .* TypeError"):
+    with pytest.raises(DraftError, match=r"the metadata of a .* TypeError"):
         app.draft("order.created", {}, metadata={"thing": object()})
 
 

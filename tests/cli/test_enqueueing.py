@@ -43,6 +43,9 @@ def test_a_payload_comes_from_a_file_or_from_standard_input(redrive, tmp_path):
         (("1", "--policy", "sometimes"), 1, "cannot read the retry policy"),
         (("1", "--priority", "urgent"), 2, "none of high, medium, low"),
         (("1", "--meta", "novalue"), 2, "NAME=VALUE"),
+        (("1", "--delay", "nan"), 2, "greater than or equal to 0"),
+        (("1", "--delay", "inf"), 1, "delay is inf and must be a number of seconds"),
+        (("1", "--delay", "1790000000000"), 1, "is it in milliseconds"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(redrive, arguments, code, message):

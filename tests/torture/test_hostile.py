@@ -14,7 +14,7 @@ from tests.torture.nursery import ROOT
 from redrive import Reject, RetryPolicy
 from redrive.app import Redrive
 from redrive.core.letter import BYTES, JSON, Draft, Letter, Status
-from redrive.errors import PayloadError, RedriveError
+from redrive.errors import DraftError, PayloadError, RedriveError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -209,7 +209,7 @@ async def test_a_payload_that_cannot_be_written_is_refused_clearly(app: Redrive)
 
 @pytest.mark.parametrize("value", HOSTILE_NAMES)
 async def test_an_id_is_a_uuid_or_refused_in_few_words(app: Redrive, value: str):
-    with pytest.raises(PayloadError, match="it must be a UUID") as caught:
+    with pytest.raises(DraftError, match="it must be a UUID") as caught:
         await app.enqueue("plain", b"x", id=value)
     assert len(str(caught.value)) < 300
     assert (await app.desk.ls()).letters == []

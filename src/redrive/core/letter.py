@@ -13,6 +13,9 @@ from typing import Any
 
 import msgspec
 
+from redrive.core.door import EARLIEST_US, LATEST_US, LONGEST_DELAY, check
+from redrive.errors import DraftError
+
 # gc=False: these structs hold plain data and never refer back to themselves, and there are many of them.
 
 JSON = "application/json"
@@ -203,15 +206,38 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     after: tuple[str, ...] = ()
     failure: Failure | None = None  # a dead letter of somebody else's: kept as failed at once
 
+    def __post_init__(self) -> None:
+        """Raise DraftError for what no store could keep as it is; quick for what most drafts hold."""
+        if (
+            type(self.kind) is not str
+            or not self.kind
+            or type(self.queue) is not str
+            or type(self.payload) is not bytes
+            or ((key := self.key) is not None and type(key) is not str)
+            or ((idempotency_key := self.idempotency_key) is not None and type(idempotency_key) is not str)
+            or type(self.delay) is not float
+            or not 0.0 <= self.delay <= LONGEST_DELAY
+            or self.headers
+            or self.metadata
+            or self.after
+            or self.due_us is not None
+            or type(self.priority) is not Priority
+            or self.origin is not None
+            or self.tenant is not None
+            or self.policy is not None
+            or self.generation is not None
+            or self.handler is not None
+        ):
+            check(self)
+
 
 def instant(micros: int) -> datetime:
-    """Return *micros* since the epoch as an aware UTC datetime."""
-    return _EPOCH + timedelta(microseconds=micros)
+    """Return *micros* since the epoch as an aware UTC datetime; what is beyond all dates is the last, or the first."""
+    return _EPOCH + timedelta(microseconds=min(max(micros, EARLIEST_US), LATEST_US))
 
 
 def micros(moment: datetime) -> int:
-    """Return *moment* in whole microseconds since the epoch; it must be aware."""
-    if moment.tzinfo is None:
-        message = f"{moment.isoformat()} has no time zone; give an aware datetime, such as datetime.now(UTC)"
-        raise ValueError(message)
+    """Return *moment* in whole microseconds since the epoch; raise DraftError unless it is aware."""
+    if moment.utcoffset() is None:
+        raise DraftError(f"{moment.isoformat()} has no time zone; give an aware datetime, such as datetime.now(UTC)")
     return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.facts import ClaimLost, Delivered, Died, Released, Rescued, Retried
+from redrive.core.facts import ClaimLost, Delivered, Died, Enqueued, Released, Rescued, Retried
 from redrive.core.letter import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redrive.core.facts import Fact
+    from redrive.core.letter import Draft
     from redrive.core.moves import Move
-    from redrive.stores.contract import Claim
+    from redrive.stores.contract import Claim, Receipt
 
 Settlement = tuple["Claim", "Move"]
 ERROR_SHOWN = 1_000  # characters of an error's text in a fact; the store keeps more
@@ -34,6 +35,17 @@ def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool], *, rou
             yield ClaimLost(id=letter.id, queue=letter.queue, kind=letter.kind, worker=letter.worker or "")
         elif move.to is not Status.DELIVERED:
             yield _fact(claim, move)
+
+
+def accepted(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> Iterator[Fact]:
+    """Yield what is to be told of letters that a store has accepted, by queue and kind."""
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for draft, receipt in zip(drafts, receipts, strict=True):
+        counts = kinds.setdefault((draft.queue, draft.kind), [0, 0])
+        counts[0] += 1
+        counts[1] += receipt.duplicate
+    for (queue, kind), (count, duplicates) in kinds.items():
+        yield Enqueued(queue=queue, kind=kind, count=count, duplicates=duplicates)
 
 
 def _delivered(settlements: Sequence[Settlement], accepted: Sequence[bool]) -> Iterator[Fact]:

@@ -1,40 +1,97 @@
 """
-What a sender says, checked.
+What a sender says, turned into what a draft holds.
 
-Owns turning payloads, ids, headers, priorities and policies into what a draft holds, and refusing
-at the door what could not be read later. Knows no store.
+Owns reading payloads, ids, headers, due times, priorities and policies, and going through everything that can be gone
+through only once. What a draft may hold is said in `core.door`; what no draft could be made of is refused here.
+Knows no store.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
 
+from redrive.core.describe import clean
+from redrive.core.door import is_deep, is_header, shown
 from redrive.core.finite import check_finite
-from redrive.core.letter import BYTES, JSON, Priority
+from redrive.core.letter import BYTES, JSON, Draft, Priority, micros
 from redrive.core.policy import RetryPolicy
-from redrive.errors import PayloadError, PolicyError
+from redrive.errors import DraftError, PayloadError, PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator
+
+_UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
+_DEPTH = 50  # steps on the way to what cannot be written
+_NAME = 40  # characters of a name in a path
 
 
 def encode(payload: Any, kind: str) -> tuple[str, bytes]:
     """Return content type and bytes of *payload*: bytes as they are, anything else as JSON."""
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return BYTES, bytes(payload)
+    what = f"the payload of a {kind!r} letter"
     try:
         body = _encode_json(payload)
-        if b"null" in body:  # as which NaN is written
-            check_finite(msgspec.to_builtins(payload, enc_hook=_foreign), f"the payload of a {kind!r} letter")
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        plain = msgspec.to_builtins(payload, enc_hook=_foreign) if b"null" in body else None  # as which NaN is written
+    except _UNWRITABLE as error:
         raise PayloadError(
-            f"cannot write the payload of a {kind!r} letter as JSON: {type(error).__name__}; "
+            f"cannot write {what} as JSON: {_culprit(payload, error)}; "
             "give plain data, a dataclass, a msgspec Struct, a pydantic model, or bytes"
-        ) from error
+        ) from None  # their words may show the value
+    check_finite(plain, what)
     return JSON, body
+
+
+def _culprit(value: Any, error: Exception) -> str:
+    """Return the type and the place of what cannot be written; never its value."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply, or holds itself"
+    path = "$"
+    for _ in range(_DEPTH):
+        step = next(((name, inner) for name, inner in _parts(value) if not _is_writable(inner)), None)
+        if step is None:
+            break
+        path, value = path + step[0], step[1]
+    return f"{type(error).__name__} at {path}: {_why(value, error)}"
+
+
+def _why(value: Any, error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "text with a lone surrogate has no form in JSON"
+    if type(value) is dict:
+        return f"a dict with keys of type {_types(value)} has no form in JSON"
+    return f"a value of type {type(value).__name__} has no form in JSON"
+
+
+def _types(keys: Iterable[object]) -> str:
+    return ", ".join(sorted({type(key).__name__ for key in keys}))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what *value* is made of, each with its step in a path."""
+    if type(value) is dict:
+        yield from ((f".{clean(str(name), _NAME)}", inner) for name, inner in value.items() if isinstance(name, str))
+    elif type(value) in (list, tuple):
+        yield from ((f"[{at}]", inner) for at, inner in enumerate(value))
+    elif type(value) in (set, frozenset):
+        yield from (("{…}", inner) for inner in value)
+    elif isinstance(value, msgspec.Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        names = value.__struct_fields__ if isinstance(value, msgspec.Struct) else value.__dataclass_fields__
+        yield from ((f".{name}", getattr(value, name, None)) for name in names)
+
+
+def _is_writable(value: Any) -> bool:
+    try:
+        _encode_json(value)
+    except _UNWRITABLE:
+        return False
+    return True
 
 
 def _foreign(value: Any) -> Any:
@@ -48,48 +105,112 @@ def _foreign(value: Any) -> Any:
 _encode_json = msgspec.json.Encoder(enc_hook=_foreign).encode
 
 
-def uuid_of(given: str) -> str:
-    """Return a letter's id as every store writes it; raise PayloadError for what is none."""
+def text_of(given: Any) -> Any:
+    """Return exactly a str for a kind of text, such as a StrEnum; the draft itself refuses what is none."""
+    return str.__str__(given) if isinstance(given, str) else given
+
+
+def span_of(delay: Any) -> Any:
+    """Return a delay as seconds from now on; the draft itself refuses what is none."""
+    if isinstance(delay, bool) or not isinstance(delay, (int, float)):
+        return delay
     try:
-        return str(UUID(given))
+        seconds = float(delay)
+    except OverflowError:
+        return delay
+    return 0.0 if seconds < 0 else seconds
+
+
+def due_of(moment: Any) -> int:
+    """Return the microsecond of an aware datetime; raise DraftError for what is none."""
+    if not isinstance(moment, datetime):
+        raise DraftError(
+            f"cannot use due_at={shown(moment)}: it must be an aware datetime, such as datetime.now(UTC); "
+            "a span from now is delay, in seconds"
+        )
+    return micros(moment)
+
+
+def uuid_of(given: str | UUID) -> str:
+    """Return a letter's id as every store writes it; raise DraftError for what is none."""
+    try:
+        return str(given if isinstance(given, UUID) else UUID(given))
     except (ValueError, AttributeError, TypeError):
-        raise PayloadError(
+        raise DraftError(
             f"cannot use {str(given)[:40]!r} as a letter's id: it must be a UUID; "
             "give a name of your own as idempotency_key"
         ) from None
 
 
-def headers_of(given: Sequence[tuple[str, bytes]], kind: str) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers; refused at the door is better than unreadable later."""
-    for name, value in given:
-        if not isinstance(name, str) or not isinstance(value, bytes):
-            raise PayloadError(
-                f"cannot keep the header {name!r} of a {kind!r} letter: headers are pairs of str and bytes; "
+def ids_of(given: Iterable[str | UUID], kind: str) -> tuple[str, ...]:
+    """Return the ids that a letter waits for, gone through once; raise DraftError for what are none."""
+    is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    ids = tuple(given) if is_list else (None,)
+    if not all(isinstance(each, (str, UUID)) for each in ids):
+        raise DraftError(
+            f"cannot let a {kind!r} letter wait for {shown(given)}: after takes a list of ids, such as [receipt.id]"
+        )
+    return tuple(str.__str__(each) if isinstance(each, str) else str(each) for each in ids)
+
+
+def headers_of(given: Iterable[tuple[str, bytes]], kind: str) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers, gone through once; refused at the door is better than unreadable later."""
+    if isinstance(given, (Mapping, str, bytes)) or not isinstance(given, Iterable):
+        raise DraftError(
+            f"cannot keep the headers of a {kind!r} letter: {shown(given)} is no list of pairs; "
+            "give [(name, value), …], as a name may come twice"
+        )
+    pairs = tuple(tuple(pair) if isinstance(pair, list) else pair for pair in given)
+    for pair in pairs:
+        if not is_header(pair):
+            name = pair[0] if isinstance(pair, tuple) and pair else pair
+            raise DraftError(
+                f"cannot keep the header {shown(name)} of a {kind!r} letter: headers are pairs of str and bytes; "
                 "encode the value first"
             )
-    return tuple((name, value) for name, value in given)
+    return pairs
 
 
 def metadata_of(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return the metadata; raise PayloadError for what JSON does not know."""
-    kept, what = dict(given), f"the metadata of a {kind!r} letter"
+    """Return the metadata as plain data; raise DraftError for what JSON does not know."""
+    what = f"the metadata of a {kind!r} letter"
+    if not isinstance(given, Mapping):
+        raise DraftError(f"cannot keep {what}: {shown(given)} is no dict")
     try:
-        check_finite(msgspec.to_builtins(kept), what)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(f"cannot write {what} as JSON: {type(error).__name__}; give plain data") from error
-    return kept
+        plain: dict[str, Any] = msgspec.to_builtins(dict(given))
+    except _UNWRITABLE as error:
+        raise DraftError(f"cannot write {what} as JSON: {_culprit(dict(given), error)}; give plain data") from None
+    if is_deep(plain):
+        return plain  # the draft refuses it
+    check_finite(plain, what)
+    return plain
 
 
-def priority_of(name: str) -> Priority:
-    """Return the priority of that name."""
-    try:
-        return Priority[name.upper()]
-    except KeyError:
-        raise ValueError(f"{name!r} is not a priority; use high, medium or low") from None
+def drafts_of(given: Iterable[Draft]) -> tuple[Draft, ...]:
+    """Return the drafts of one call, gone through once; raise DraftError for what are none."""
+    if isinstance(given, (Draft, str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise DraftError(f"cannot enqueue many of {shown(given)}: give a list of drafts, made by app.draft(…)")
+    drafts = tuple(given)
+    for at, draft in enumerate(drafts):
+        if type(draft) is not Draft:
+            raise DraftError(f"cannot enqueue number {at}, {shown(draft)}: give drafts, made by app.draft(…)")
+    return drafts
+
+
+def priority_of(name: str | Priority) -> Priority:
+    """Return the priority of that name; raise DraftError if there is none."""
+    found = Priority.__members__.get(name.upper()) if isinstance(name, str) else None
+    if found is None:
+        raise DraftError(f"{shown(name)} is not a priority; use high, medium or low")
+    return found
 
 
 def policy_text(policy: RetryPolicy | str) -> str:
     """Return what a letter carries of *policy*; a policy of which something would be forgotten is refused."""
+    if not isinstance(policy, (str, RetryPolicy)):
+        raise PolicyError(
+            f"cannot use {shown(policy)} as a retry policy: give a RetryPolicy, or a text such as 'never'"
+        )
     if isinstance(policy, str):
         return RetryPolicy.parse(policy).text
     if policy.function is not None or RetryPolicy.parse(policy.text) != policy:

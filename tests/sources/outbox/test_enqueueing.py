@@ -16,7 +16,7 @@ from tests.stores.samples import OPERATOR, failure
 
 from redrive import Redrive
 from redrive.core.letter import Draft
-from redrive.errors import LetterNotFound, NotSupported, QueueFull, SourceError, StoreUnavailable
+from redrive.errors import DraftError, LetterNotFound, NotSupported, QueueFull, SourceError, StoreUnavailable
 from redrive.sources.outbox.face import Outbox, Place
 from redrive.stores.contract import QueueSpec, Want
 
@@ -92,6 +92,23 @@ async def test_many_letters_of_any_text_arrive_and_wait_for_each_other(app, url,
     assert [letter.key for letter in letters] == ["k" * 1_000] * 3 + [None]
     assert [letter.idempotency_key for letter in letters[:3]] == ["0 \0 \ud800", "1 \0 \ud800", "2 \0 \ud800"]
     assert (letters[3].after, letters[3].waits_for, letters[3].priority) == ((drafts[0].id,), 1, 0)
+
+
+async def test_an_outbox_goes_through_an_iterator_once_and_has_the_door_of_the_application(app, user, connection):
+    async with connection.transaction():
+        receipts = await app.outbox(connection).enqueue_many(app.draft(KIND, n) for n in range(10))
+    assert len(receipts) == await connection.fetchval("SELECT count(*) FROM redrive.outbox") == 10
+    for wrong in ({"key": 12}, {"delay": float("nan")}, {"delay": 1e12}, {"priority": 1}, {"headers": {}}):
+        with pytest.raises(DraftError):
+            await user.pay(app, "17", **wrong)
+    assert await connection.fetchval("SELECT count(*) FROM redrive.outbox") == 10
+
+
+async def test_the_store_refuses_in_the_same_words(app):
+    for wrong, words in (({"key": 12}, "key is 12 and must be text"), ({"after": "x"}, "after takes a list of ids")):
+        with pytest.raises(DraftError, match=words):
+            await app.enqueue(KIND, {}, **wrong)
+    assert len(await app.enqueue_many(app.draft(KIND, n) for n in range(3))) == 3
 
 
 class Counting:

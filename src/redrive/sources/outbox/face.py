@@ -11,10 +11,11 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from redrive.engine.drafting import drafts_of
 from redrive.sources.outbox.statements import batches, names_of, receipts_of, refusal, statement, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from redrive.core.letter import Draft, Letter
@@ -97,8 +98,9 @@ class Outbox:
         """Keep a letter in the open transaction; takes what `Redrive.enqueue` takes."""
         return self.enqueue_many([self._place.draft(kind, payload, options)])[0]
 
-    def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
+    def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
         """Keep *drafts* in the open transaction, in their order, by one statement unless they are very many."""
+        drafts = drafts_of(drafts)
         notify = self._place.is_told_inside(self._driver)
         return [receipt for batch in batches(drafts) for receipt in self._keep(batch, notify=notify)]
 
@@ -122,8 +124,9 @@ class AsyncOutbox:
         """Keep a letter in the open transaction; takes what `Redrive.enqueue` takes."""
         return (await self.enqueue_many([self._place.draft(kind, payload, options)]))[0]
 
-    async def enqueue_many(self, drafts: Sequence[Draft]) -> list[Receipt]:
+    async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
         """Keep *drafts* in the open transaction, in their order, by one statement unless they are very many."""
+        drafts = drafts_of(drafts)
         notify = self._place.is_told_inside(self._driver)
         return [receipt for batch in batches(drafts) for receipt in await self._keep(batch, notify=notify)]
 

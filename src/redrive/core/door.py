@@ -1,0 +1,113 @@
+"""
+What a letter may be made of.
+
+Owns the sentences for drafts that no store could keep as they are: wrong types, spans that never end, metadata that
+nobody could read. Every draft comes by here, whoever makes it, so that each store refuses the same with the same
+words. Never names a payload's or a metadata's value. Knows no store and no encoder.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from redrive.errors import DraftError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redrive.core.letter import Draft
+
+LONGEST_DELAY = 250_000_000_000.0  # seconds, some 7,900 years: what comes later has no date
+LATEST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
+EARLIEST_US = -62_135_596_800_000_000  # the first of the year 1
+DEEPEST = 100  # levels of metadata: every Python reads so many
+_NESTED = frozenset({dict, list, tuple})
+_SHOWN = 40
+_NAMES = ("id", "queue", "kind", "content_type")
+_TEXTS = ("key", "idempotency_key", "policy", "origin", "handler", "tenant")
+
+
+def check(draft: Draft) -> None:
+    """Raise DraftError with everything that is wrong with *draft*."""
+    problems = list(_problems(draft))
+    if problems:
+        raise DraftError(f"cannot make a letter of kind {shown(draft.kind)}: " + "; ".join(problems))
+
+
+def _problems(draft: Draft) -> Iterator[str]:
+    for name in _NAMES:
+        value = getattr(draft, name)
+        if type(value) is not str or not value:
+            yield f"{name} is {shown(value)} and must be text"
+    for name in _TEXTS:
+        value = getattr(draft, name)
+        if value is not None and type(value) is not str:
+            yield f"{name} is {shown(value)} and must be text, such as {str(value)[:_SHOWN]!r}, or None"
+    yield from _numbers(draft)
+    if type(draft.payload) is not bytes:
+        yield f"its payload is {type(draft.payload).__name__} and must be bytes here"
+    if draft.headers or draft.metadata or draft.after:
+        yield from _collected(draft)
+
+
+def _numbers(draft: Draft) -> Iterator[str]:
+    if draft.generation is not None and type(draft.generation) is not int:
+        yield f"generation is {shown(draft.generation)} and must be a whole number, or None"
+    if type(draft.priority) is int or not isinstance(draft.priority, int):
+        yield f"priority is {shown(draft.priority)} and must be high, medium or low"
+    if not is_span(draft.delay):
+        yield (
+            f"delay is {shown(draft.delay)} and must be a number of seconds from 0 to {LONGEST_DELAY:.0f}; "
+            "is it in milliseconds, or a point in time? That is due_at"
+        )
+    if draft.due_us is not None and not (type(draft.due_us) is int and EARLIEST_US <= draft.due_us <= LATEST_US):
+        yield "its due time is after the year 9999, or no time at all; is it in milliseconds?"
+
+
+def _collected(draft: Draft) -> Iterator[str]:
+    if type(draft.headers) is not tuple or not all(map(is_header, draft.headers)):
+        yield "headers must be a tuple of pairs of str and bytes"
+    if type(draft.after) is not tuple or not all(type(each) is str for each in draft.after):
+        yield "after must be a tuple of ids"
+    if type(draft.metadata) is not dict:
+        yield f"metadata is {shown(draft.metadata)} and must be a dict"
+    elif is_deep(draft.metadata):
+        yield f"metadata is nested in more than {DEEPEST} levels, or holds itself"
+
+
+def is_span(value: object) -> bool:
+    """Whether *value* is a number of seconds that a store can add to its clock."""
+    return type(value) in (int, float) and 0 <= value <= LONGEST_DELAY  # type: ignore[operator]
+
+
+def is_header(pair: object) -> bool:
+    """Whether *pair* is the name and the value of a header."""
+    return isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is str and type(pair[1]) is bytes  # noqa: PLR2004
+
+
+def is_deep(value: Any) -> bool:
+    """Whether plain data is nested in more levels than every reader bears."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            return True
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if type(each) is dict else each)
+            if type(inner) in _NESTED
+        ]
+    return False
+
+
+def shown(value: object) -> str:
+    """Return what a sender gave for a name or a number, short; of anything else its type alone."""
+    if value is None or type(value) is bool or (type(value) in (int, float) and -inf <= value <= inf):  # type: ignore[operator]
+        return repr(value)[:_SHOWN]
+    if isinstance(value, str):
+        return repr(str.__str__(value)[:_SHOWN])
+    if type(value) is float:
+        return "nan"
+    return f"of type {type(value).__name__}"
