@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from redrive.core.classify import RELAY
 from redrive.core.letter import Draft, Letter, Priority
 from redrive.desk import subscriptions
 from redrive.desk.face import Desk
+from redrive.desk.opening import OpenFirst
 from redrive.engine import drafting
 from redrive.engine.announcing import accepted
 from redrive.engine.clock import SystemClock, new_id
@@ -427,27 +427,9 @@ class Redrive:
     @property
     def desk(self) -> Desk:
         """What an operator can do: list, group, explain, replay, archive, edit."""
-        return Desk(cast("Store", _OpenFirst(self)), by=self.settings.by or "app", announce=self.hub)
+        return Desk(cast("Store", OpenFirst(self)), by=self.settings.by or "app", announce=self.hub)
 
     @property
     def sync(self) -> Sync:
         """The same application for code that cannot await: `app.sync.enqueue(…)`, `app.sync.desk.ls(…)`."""
         return self._sync
-
-
-class _OpenFirst:
-    """An application's store for an operator, who may be the first to come: opens it, then asks it."""
-
-    def __init__(self, app: Redrive) -> None:
-        self._app = app
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._app.store, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
-
-        async def call(*given: Any, **named: Any) -> Any:
-            await self._app.open()
-            return await getattr(self._app.store, name)(*given, **named)  # a fork has a store of its own by now
-
-        return call
