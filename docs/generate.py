@@ -36,6 +36,7 @@ from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
 from redrive.sources import kafka
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.facts import KAFKA_FACTS
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite.file import migrations
 
@@ -181,6 +182,11 @@ def facts() -> str:
     """Return a table of all facts."""
     rows = ((f"`{f.name}`", f"`{f.__name__}`", LEVELS[f], first_line(f), _fields(f)) for f in FACTS)
     return table(("fact", "class", "level", "means", "carries"), rows)
+
+
+def kafka_facts() -> str:
+    """Return a table of what the Kafka consumer says of itself."""
+    return table(("fact", "means", "carries"), ((f"`{f.name}`", first_line(f), _fields(f)) for f in KAFKA_FACTS))
 
 
 def _fields(struct: Any) -> str:
@@ -418,6 +424,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics-of-stores": metrics(STORE_METRICS),
     "metrics-of-kafka": metrics(KAFKA_METRICS),
     "facts": facts,
+    "kafka-facts": kafka_facts,
     "error-tree": error_tree,
     "errors": error_table,
     "query-fields": query_fields,

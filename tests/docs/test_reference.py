@@ -20,6 +20,7 @@ from redrive.settings import PREFIX, Settings
 from redrive.signals.metrics import METRICS
 from redrive.sources import kafka
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.facts import KAFKA_FACTS
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite import SqliteStore
 
@@ -88,7 +89,7 @@ def test_the_buckets_are_documented():
         assert ", ".join(f"{bucket:g}" for bucket in metric.buckets[:-1]) in reference("metrics.md")
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("fact", [*FACTS, *KAFKA_FACTS], ids=lambda fact: fact.__name__)
 def test_every_fact_and_each_of_its_fields_is_documented(fact):
     [line] = [line for line in reference("facts.md").splitlines() if line.startswith(f"| `{fact.name}` |")]
     assert all(f"`{field.name}`" in line for field in msgspec.structs.fields(fact))

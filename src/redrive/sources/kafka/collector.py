@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from redrive.engine.clock import SystemClock, new_id
 from redrive.errors import QueueFull, SourceError, StoreUnavailable
 from redrive.failpoints import hit
+from redrive.sources.kafka import facts
 from redrive.sources.kafka.client import is_cooperative
 from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.letters import KIND, Found, draft_of
@@ -84,6 +85,7 @@ class Collector:
     async def run(self, *, until_end: bool = False) -> None:
         """Collect until stopped or, with *until_end*, until every topic is read; raise SourceError if that fails."""
         consumer = self._connect()
+        facts.tell(facts.ConsumerStarted(group=self._group, topics=tuple(self._topics)))
         try:
             self._subscribe(consumer)
             if until_end and not await self._blocking(self._found, consumer):
@@ -97,6 +99,7 @@ class Collector:
                     await self._keep(consumer, batch)
         finally:
             await self._blocking(consumer.close)
+            facts.tell(facts.ConsumerStopped(group=self._group, why="stopped", processed=self.collected + self.known))
 
     # ------------------------------------------------------------------ one batch
 
@@ -192,6 +195,7 @@ class Collector:
         settings = self._settings()
         strategy = {} if settings.get("group.protocol") == "consumer" else {"partition.assignment.strategy": "range"}
         begin(consumer, starts, cooperative=is_cooperative(strategy | settings))
+        facts.tell_assigned(self._group, places, len(consumer.assignment()))
 
     def _subscribe(self, consumer: Consumer) -> None:
         try:
@@ -240,8 +244,10 @@ class Collector:
         assigned = {(place.topic, place.partition) for place in consumer.assignment()}
         return bool(assigned) and assigned <= self._ended
 
-    def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._ended -= {(place.topic, place.partition) for place in places}
+    def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        taken = {(place.topic, place.partition) for place in places}
+        self._ended -= taken
+        facts.tell_revoked(self._group, places, max(0, len(consumer.assignment()) - len(taken)))
 
 
 def _pattern(topic: str) -> str:

@@ -22,6 +22,7 @@ from redrive.errors import RedriveError, SettingsError, SourceError
 from redrive.sources.kafka.adaptive import adapt
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.engines import EXHAUSTED, engine_for
+from redrive.sources.kafka.facts import ConsumerStarted, ConsumerStopped, tell
 from redrive.sources.kafka.health import Counts, Health, Standing
 from redrive.sources.kafka.outputs import ProducingEngine
 from redrive.sources.kafka.parked import ParkingWorkManager
@@ -130,6 +131,7 @@ class ParallelConsumer:
         bridge.poller = self._poller = poller
         ended = loop.create_future()
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
+        tell(ConsumerStarted(group=self.group, topics=self.topics))
         control.start()
         try:
             engine.prepare()  # while the control thread joins the group
@@ -139,8 +141,13 @@ class ParallelConsumer:
             self.stop()
             await _settled(ended)
             await bridge.work.close(0)
+            self._tell_stopped(poller.counts)
         if self._trouble is not None:
             raise self._trouble
+
+    def _tell_stopped(self, counts: Counts) -> None:
+        why = "stopped" if self._trouble is None else _said(self._trouble)
+        tell(ConsumerStopped(group=self.group, why=why, processed=counts.processed, failed=counts.failed))
 
     def _break(self, error: BaseException) -> None:
         """Stop because of *error*, which `run` then raises: records may wait for ever for what it has left undone."""

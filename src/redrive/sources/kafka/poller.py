@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.failpoints import hit
+from redrive.sources.kafka import facts
 from redrive.sources.kafka.boots import read_note
 from redrive.sources.kafka.client import consumer_settings, is_cooperative
 from redrive.sources.kafka.commits import Commits
@@ -328,15 +329,21 @@ class BrokerPoller:
         begin(consumer, [start_of(place, self._reset) for place in found], cooperative=self._is_cooperative)
         if self._dead_letter_topics is not None:
             self._dead_letter_topics.prepare_in_time({place.topic for place in places})
+        if places or not self._partitions:
+            facts.tell_assigned(self._group, places, self.assigned)
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
-        self.drain(self._ours(places), self._execution.max_revoke_grace_ms / 1000)
+        taken = self._ours(places)
+        self.drain(taken, self._execution.max_revoke_grace_ms / 1000)
+        facts.tell_revoked(self._group, [each.assignment for each in taken], self.assigned)
 
     def _lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         """Let go at once: somebody else may have them, and a commit could only do harm."""
-        for partition in self._ours(places):
+        taken = self._ours(places)
+        for partition in taken:
             self._let_go(partition)
             self._work.release(partition.assignment)
+        facts.tell_revoked(self._group, [each.assignment for each in taken], self.assigned, lost=True)
 
     def _ours(self, places: list[TopicPartition]) -> list[Partition]:
         found = (self._partitions.get((place.topic, place.partition)) for place in places)
