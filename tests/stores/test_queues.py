@@ -126,3 +126,15 @@ async def test_a_clock_that_jumps_back_does_not_stop_a_rated_queue(store, clock)
     clock.advance(2)
     clock.jump(3_600)
     assert len(await claim(store)) == 1
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_a_rated_queue_until_it_has_caught_up(store, clock):
+    await store.declare([QueueSpec(name=QUEUE, rate=1)])
+    await put(store, "a")
+    assert len(await claim(store)) == 1
+    clock.jump(-3_600)
+    await put(store, "b")
+    assert len(await claim(store)) <= 1
+    clock.advance(2)
+    await put(store, "c")
+    assert len(await claim(store)) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.stores.samples import (
     DELIVERED,
@@ -153,3 +155,35 @@ async def test_a_letter_waits_for_a_duplicate_under_the_id_that_is_kept(store):
     receipts = await store.put([again, draft("second", after=(again.id,))])
     assert [receipt.duplicate for receipt in receipts] == [True, False]
     assert names(await claim(store)) == ["first"]
+
+
+async def test_a_draft_that_repeats_an_id_gives_neither_its_wait_nor_its_failure_to_the_first(store):
+    await put(store, "a")
+    repeated = [draft("b"), after("b", "a"), draft("b", failure=failure())]
+    assert [each.duplicate for each in await store.put(repeated)] == [False, True, True]
+    assert sorted(names(await claim(store))) == ["a", "b"]
+
+
+async def test_a_draft_whose_key_is_taken_leaves_its_id_to_the_next_one(store):
+    await put(store, draft("a", idempotency_key="k"), "x")
+    receipts = await store.put([after("b", "x", idempotency_key="k"), draft("b"), after("c", "x")])
+    assert [(each.id, each.duplicate) for each in receipts] == [
+        (letter_id("a"), True), (letter_id("b"), False), (letter_id("c"), False),
+    ]  # fmt: skip
+    assert sorted(names(await claim(store))) == ["a", "b", "x"]
+
+
+async def test_a_letter_cannot_wait_for_a_later_one_of_the_same_call(store):
+    await put(store, draft("a", idempotency_key="k"))
+    with pytest.raises(LetterNotFound, match=letter_id("c")):
+        await store.put([after("b", "c"), draft("c")])
+    with pytest.raises(LetterNotFound, match=letter_id("c")):
+        await store.put([after("b", "c"), draft("c", idempotency_key="k")])
+
+
+async def test_a_letter_may_wait_for_thousands(store):
+    many = [f"a{n}" for n in range(12_000)]
+    await store.put([draft(name) for name in many])
+    async with asyncio.timeout(20):
+        await put(store, after("b", *many))
+    assert (await get(store, "b")).waits_for == 12_000

@@ -7,6 +7,8 @@ import asyncio
 import asyncpg
 import pytest
 from tests.sources.outbox.users import KIND
+from tests.stores.held_up import held_up_by
+from tests.stores.samples import OPERATOR
 
 from redrive.core.decide import DELIVERED
 from redrive.stores.contract import Want, WorkerBeat
@@ -66,3 +68,75 @@ async def test_making_sure_waits_for_a_delivery_that_is_under_way(app, url, user
             assert not looking.done()
     await courier.close()
     assert (await looking).runnable
+
+
+async def removed(app, letter_id: str) -> None:
+    for verb in ("cancel", "purge"):
+        await app.store.act(verb, [letter_id], **OPERATOR)
+
+
+async def test_a_letter_never_runs_when_the_one_it_waits_for_was_purged_undelivered(app, user):
+    pay = await app.enqueue(KIND, "17")
+    await app.enqueue(KIND, "19", after=[pay.id])
+    async with user.transaction():
+        await app.outbox(user).enqueue(KIND, "18", after=[pay.id])
+    await removed(app, pay.id)
+    assert not (await app.store.backlog(WANTS)).runnable
+    assert await app.store.claim(WANTS, lease=60, worker="w") == []
+
+
+async def test_a_letter_never_runs_when_the_one_it_waits_for_is_purged_while_its_transaction_is_open(
+    app, user, connection
+):
+    pay = await app.enqueue(KIND, "17")
+    async with user.transaction():
+        await app.outbox(user).enqueue(KIND, "18", after=[pay.id])
+        purging = asyncio.ensure_future(removed(app, pay.id))
+        await held_up_by(user, purging)
+    await purging
+    assert await app.store.get(pay.id) is None
+    assert not (await app.store.backlog(WANTS)).runnable
+    assert await app.store.claim(WANTS, lease=60, worker="w") == []
+
+
+async def test_a_letter_runs_although_what_was_delivered_is_removed_before_anybody_makes_sure(app, user, connection):
+    pay = await app.enqueue(KIND, "17")
+    claim = await claimed(app)
+    async with user.transaction():
+        ship = await app.outbox(user).enqueue(KIND, "18", after=[pay.id])
+        await app.store.settle([(claim, DELIVERED)])
+        removing = "SELECT redrive.outbox_retain(0, 0, 0, 100, NULL)"
+        await connection.execute(removing)
+        assert await app.store.get(pay.id) is not None, "removed while somebody is about to wait for it"
+    await connection.execute(removing)
+    assert await app.store.get(pay.id) is None
+    assert (await claimed(app)).letter.id == ship.id
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read", "serializable"])
+async def test_a_letter_may_wait_for_one_that_a_worker_took_since_the_transaction_began(app, user, isolation):
+    pay = await app.enqueue(KIND, "17")
+    async with user.transaction(isolation=isolation):
+        await user.fetch("SELECT 1 FROM redrive.outbox")
+        claim = await claimed(app)
+        ship = await app.outbox(user).enqueue(KIND, "18", after=[pay.id])
+    await app.store.settle([(claim, DELIVERED)])
+    assert (await app.store.backlog(WANTS)).runnable
+    assert (await claimed(app)).letter.id == ship.id
+
+
+async def test_workers_claim_what_an_open_transaction_waits_for(app, user):
+    pay = await app.enqueue(KIND, "17")
+    async with user.transaction():
+        await app.outbox(user).enqueue(KIND, "18", after=[pay.id])
+        assert (await claimed(app)).letter.id == pay.id
+
+
+async def test_a_kept_key_is_a_duplicate_although_what_its_letter_waited_for_is_gone(app, user):
+    pay = await app.enqueue(KIND, "17")
+    async with user.transaction():
+        ship = await app.outbox(user).enqueue(KIND, "18", after=[pay.id], idempotency_key="k")
+    await removed(app, pay.id)
+    async with user.transaction():
+        again = await app.outbox(user).enqueue(KIND, "18", after=[pay.id], idempotency_key="k")
+    assert (again.id, again.duplicate) == (ship.id, True)

@@ -88,6 +88,7 @@ async def _carry_out(turn: Turn, verb: str, seqs: list[int], doing: Doing) -> No
         case "restore":
             await turn.rows("restore", seqs, by, odd, now)
         case "purge":
+            await turn.rows("wait_for_users")  # who enqueues a letter that is to wait for one of them
             await turn.rows("purge", seqs)
 
 

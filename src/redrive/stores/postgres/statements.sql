@@ -197,7 +197,7 @@ SELECT {schema}.outbox_lock_lanes($1)
 SELECT seq, id::text AS id FROM {schema}.outbox WHERE id = ANY ($1::uuid[])
 
 -- name: lock
-SELECT seq, id::text AS id, status, token FROM {schema}.outbox WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE
+SELECT seq, id::text AS id, status, token FROM {schema}.outbox WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR NO KEY UPDATE
 
 -- name: replay
 SELECT {schema}.outbox_replay_rows($1, $2, $3, $4, $5, $6, coalesce({schema}.outbox_at($7), clock_timestamp()))
@@ -233,7 +233,7 @@ UPDATE {schema}.outbox
  WHERE seq = $1
 
 -- name: version
-SELECT status, payload_version FROM {schema}.outbox WHERE seq = $1 FOR UPDATE
+SELECT status, payload_version FROM {schema}.outbox WHERE seq = $1 FOR NO KEY UPDATE
 
 -- name: audit
 INSERT INTO {schema}.outbox_audit (at, by, verb, target, count, reason)

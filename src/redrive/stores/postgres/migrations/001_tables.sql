@@ -87,6 +87,9 @@ CREATE TABLE {schema}.outbox_waits (     -- letter seq waits for letter on_seq
     PRIMARY KEY (on_seq, seq)
 );
 CREATE INDEX outbox_waits_seq ON {schema}.outbox_waits (seq);
+CREATE TABLE {schema}.outbox_unsure (    -- waits, and nobody has made sure yet that it was not in vain
+    seq bigint NOT NULL
+);
 
 -- Counts: whoever moves letters appends what changed, and nobody waits for anybody; later the
 -- changes are folded into the sums. What is true is always sums plus changes, in one snapshot.

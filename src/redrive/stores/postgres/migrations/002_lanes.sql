@@ -9,7 +9,11 @@ CREATE FUNCTION {schema}.outbox_at(us bigint) RETURNS timestamptz LANGUAGE sql I
 AS $$ SELECT to_timestamp(us::double precision / 1e6) $$;
 
 CREATE FUNCTION {schema}.outbox_us(at timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
-AS $$ SELECT round(date_part('epoch', at) * 1e6)::bigint $$;
+AS $$  -- what lies beyond the years 1 to 9999 is shown as their end: others know no later instant
+    SELECT CASE WHEN at > '9999-12-31 23:59:59.999999+00' THEN 253402300799999999
+                WHEN at < '0001-01-01 00:00:00+00' THEN -62135596800000000
+                ELSE round(date_part('epoch', at) * 1e6)::bigint END
+$$;
 
 -- An instant inside a JSON document: fixed-width UTC, which casts to timestamptz and sorts as text.
 CREATE FUNCTION {schema}.outbox_iso(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE

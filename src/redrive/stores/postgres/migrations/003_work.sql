@@ -18,32 +18,34 @@ DECLARE
     v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
     v_token bigint;
     v_ordered text[];
-    v_limited boolean;
+    v_limited text[];
     v_dead bigint[];
-    v_ids uuid[];
+    v_seqs bigint[];  -- a place for every draft; which of them are kept is told by the place, because ids may repeat
+    v_kept bigint;
     v_name text;
     v_meant jsonb;  -- under which id a draft is kept that is a duplicate
 BEGIN
     PERFORM {schema}.outbox_durable();
-    SELECT array_agg(name) FILTER (WHERE ordered), coalesce(bool_or(max_size IS NOT NULL), false)
+    SELECT array_agg(name) FILTER (WHERE ordered), array_agg(name ORDER BY name) FILTER (WHERE max_size IS NOT NULL)
       INTO v_ordered, v_limited FROM {schema}.outbox_queues WHERE name = ANY (p_queues);
     IF p_rich IS NOT NULL THEN
-        PERFORM {schema}.outbox_refuse_unknown(p_ids, p_rich);
         SELECT array_agg(r.n) FILTER (WHERE r.failure IS NOT NULL) INTO v_dead
           FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb);
-    END IF;
-    IF v_limited THEN
-        PERFORM {schema}.outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, v_dead);
     END IF;
     IF v_ordered IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(p_queues, p_keys);
     END IF;
+    IF v_limited IS NOT NULL THEN  -- one after the other: each counts what those before it have put
+        PERFORM pg_advisory_xact_lock(hashtextextended(l.name, 17)) FROM unnest(v_limited) AS l (name);
+        PERFORM {schema}.outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, v_dead);
+    END IF;
     v_token := nextval('{schema}.outbox_token');
+    v_seqs := ARRAY(SELECT nextval('{schema}.outbox_seq') FROM generate_series(1, cardinality(p_ids)));
     WITH kept AS (
         INSERT INTO {schema}.outbox (
-            token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue,
+            seq, token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue,
             event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
-        SELECT v_token, p_call, coalesce({schema}.outbox_at(d.due), v_now + coalesce(d.delay, 0) * interval '1 microsecond'),
+        SELECT d.seq, v_token, p_call, coalesce({schema}.outbox_at(d.due), v_now + coalesce(d.delay, 0) * interval '1 microsecond'),
                v_now, v_now, v_now, d.generation, (d.lane > 0)::integer, coalesce(d.priority, 1), d.lane,
                coalesce(d.odd, false), d.id, d.queue,
                d.kind, d.key, d.idempotency_key, d.origin, d.handler, d.tenant, d.policy,
@@ -51,47 +53,33 @@ BEGIN
                d.extras, 'enqueued'
           FROM (SELECT u.*, CASE WHEN v_ordered IS NOT NULL AND u.key IS NOT NULL AND u.queue = ANY (v_ordered)
                                       AND (v_dead IS NULL OR u.n <> ALL (v_dead)) THEN 3 ELSE 0 END AS lane
-                  FROM unnest(p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,
+                  FROM unnest(v_seqs, p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,
                               p_priorities, p_delays, p_dues, p_policies, p_generations, p_origins, p_handlers,
                               p_tenants, p_extras, p_odds)
-                       WITH ORDINALITY AS u (id, queue, kind, payload, content_type, key, idempotency_key, priority,
+                       WITH ORDINALITY AS u (seq, id, queue, kind, payload, content_type, key, idempotency_key, priority,
                                              delay, due, policy, generation, origin, handler, tenant, extras, odd, n)
                  ORDER BY u.n) AS d
-        ON CONFLICT DO NOTHING RETURNING id, queue, event_type),
+        ON CONFLICT DO NOTHING RETURNING queue, event_type),
     counted AS (
         INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
         SELECT k.queue, k.event_type, s.status, k.n
           FROM (SELECT queue, event_type, count(*) AS n FROM kept GROUP BY 1, 2) AS k
          CROSS JOIN (VALUES ('enqueued'), ('pending')) AS s (status))
-    SELECT array_agg(id) INTO v_ids FROM kept;
-    IF p_rich IS NOT NULL THEN
-        SELECT jsonb_object_agg(p_ids[d.n], d.kept) INTO v_meant FROM {schema}.outbox_duplicates(
-            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_ids) AS d;
-        PERFORM {schema}.outbox_enrich(v_ids, p_ids, p_rich, coalesce(v_meant, '{}'), v_now);
+    SELECT count(*) INTO v_kept FROM kept;
+    IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the letters: a duplicate is one whatever it would wait for
+        SELECT jsonb_object_agg(p_ids[d.n], jsonb_build_array(d.n, d.kept)) INTO v_meant FROM {schema}.outbox_duplicates(
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
+        PERFORM {schema}.outbox_wait(p_rich, v_seqs, v_token, coalesce(v_meant, '{}'), false);
+        PERFORM {schema}.outbox_enrich(p_rich, v_seqs, v_now);
     END IF;
     IF v_ordered IS NOT NULL THEN
         FOREACH v_name IN ARRAY v_ordered LOOP
             PERFORM {schema}.outbox_place(v_name, p_keys);
         END LOOP;
     END IF;
-    IF coalesce(cardinality(v_ids), 0) < cardinality(p_ids) THEN
+    IF v_kept < cardinality(p_ids) THEN
         RETURN QUERY SELECT d.n, d.kept FROM {schema}.outbox_duplicates(
-            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_ids) AS d;
-    END IF;
-END $$;
-
-CREATE FUNCTION {schema}.outbox_refuse_unknown(p_ids uuid[], p_rich jsonb) RETURNS void LANGUAGE plpgsql
-AS $$
-DECLARE v_unknown text;
-BEGIN
-    SELECT a.id INTO v_unknown
-      FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
-     CROSS JOIN LATERAL unnest(r.after) WITH ORDINALITY AS a (id, place)
-     WHERE NOT coalesce(a.id::uuid = ANY (p_ids[:r.n - 1]), false)
-       AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.id = a.id::uuid)
-     ORDER BY r.n, a.place LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
     END IF;
 END $$;
 
@@ -120,48 +108,86 @@ BEGIN
     END IF;
 END $$;
 
--- The few drafts that wait for others, or that are dead letters of somebody else's.
-CREATE FUNCTION {schema}.outbox_enrich(p_kept uuid[], p_ids uuid[], p_rich jsonb, p_meant jsonb, p_now timestamptz)
+-- Let new letters wait for others. p_seqs holds the place of every draft, p_token is theirs; p_meant says, by id, which
+-- draft of the call is a duplicate, and of what. What is p_lasting is a transaction of the user's own.
+CREATE FUNCTION {schema}.outbox_wait(p_rich jsonb, p_seqs bigint[], p_token bigint, p_meant jsonb, p_lasting boolean)
+RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+    v_seqs bigint[];  -- who waits, and for whom: one of each for every pair
+    v_ids uuid[];
+    v_unknown text;
+BEGIN
+    SELECT array_agg(p_seqs[r.n] ORDER BY r.n, a.place), array_agg(coalesce(
+               CASE WHEN (p_meant -> a.id ->> 0)::bigint < r.n THEN p_meant -> a.id ->> 1 END, a.id)::uuid ORDER BY r.n, a.place)
+      INTO v_seqs, v_ids
+      FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+     CROSS JOIN LATERAL unnest(r.after) WITH ORDINALITY AS a (id, place)
+     WHERE EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.seq = p_seqs[r.n]);
+    IF v_seqs IS NULL THEN
+        RETURN;
+    END IF;
+    -- In a short transaction nobody can deliver one of them between our look and our commit. In one of the user's own
+    -- they can only not be removed: no worker waits for it, and one that is missing later was purged, and not delivered.
+    IF p_lasting THEN
+        PERFORM 1 FROM {schema}.outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR KEY SHARE;
+    ELSE
+        PERFORM 1 FROM {schema}.outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR SHARE;
+    END IF;
+    SELECT u.id INTO v_unknown  -- those that come later in the same call are unknown, too
+      FROM unnest(v_ids, v_seqs) WITH ORDINALITY AS u (id, seq, place) LEFT JOIN {schema}.outbox AS o ON o.id = u.id
+     WHERE o.seq IS NULL OR (o.token = p_token AND o.seq >= u.seq) ORDER BY u.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
+    END IF;
+    WITH waits AS (
+        INSERT INTO {schema}.outbox_waits (on_seq, seq)
+        SELECT DISTINCT o.seq, u.seq FROM unnest(v_ids, v_seqs) AS u (id, seq) JOIN {schema}.outbox AS o ON o.id = u.id
+         WHERE o.status <> 'delivered' RETURNING seq),
+    unsure AS (INSERT INTO {schema}.outbox_unsure SELECT DISTINCT seq FROM waits WHERE p_lasting)
+    UPDATE {schema}.outbox AS o SET held = o.held + w.n
+      FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq;
+END $$;
+
+-- The few drafts that are dead letters of somebody else's.
+CREATE FUNCTION {schema}.outbox_enrich(p_rich jsonb, p_seqs bigint[], p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
-    -- A row lock, so that nobody can deliver a letter between our look and our commit.
-    PERFORM 1 FROM {schema}.outbox AS o
-      WHERE o.id IN (SELECT coalesce(p_meant ->> a.id, a.id)::uuid
-                       FROM jsonb_to_recordset(p_rich) AS r (after text[]) CROSS JOIN LATERAL unnest(r.after) AS a (id))
-      ORDER BY o.seq FOR SHARE;
-    WITH waits AS (
-        INSERT INTO {schema}.outbox_waits (on_seq, seq)
-        SELECT DISTINCT needed.seq, own.seq
-          FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
-         CROSS JOIN LATERAL unnest(r.after) AS a (id)
-          JOIN {schema}.outbox AS own ON own.id = p_ids[r.n] AND own.id = ANY (p_kept)
-          JOIN {schema}.outbox AS needed ON needed.id = coalesce(p_meant ->> a.id, a.id)::uuid
-         WHERE needed.status <> 'delivered' AND needed.seq <> own.seq RETURNING seq)
-    UPDATE {schema}.outbox AS o SET held = o.held + w.n
-      FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq;
     PERFORM {schema}.outbox_fail(
         (SELECT jsonb_agg(r.failure || jsonb_build_object('ref', o.seq, 'token', o.token))
            FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb)
-           JOIN {schema}.outbox AS o ON o.id = p_ids[r.n] AND o.id = ANY (p_kept)
+           JOIN {schema}.outbox AS o ON o.seq = p_seqs[r.n]
           WHERE r.failure IS NOT NULL), 0, p_now, 'pending');
 END $$;
 
+-- The drafts that were not kept at their place in p_seqs, and what is kept instead. Retention may have removed that
+-- between the conflict and this look: then nothing is kept, and the caller asks again (serialization failure).
 CREATE FUNCTION {schema}.outbox_duplicates(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],
-    p_kept uuid[]
-) RETURNS TABLE (n bigint, kept text) LANGUAGE sql
+    p_seqs bigint[]
+) RETURNS TABLE (n bigint, kept text) LANGUAGE plpgsql
 AS $$
-    SELECT d.n, coalesce(same.id, alike.id, d.id)::text
-      FROM (SELECT u.*, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS nth
-              FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys)
-                   WITH ORDINALITY AS u (id, queue, kind, idempotency_key, n)) AS d
-      LEFT JOIN {schema}.outbox AS same ON same.id = d.id
-      LEFT JOIN {schema}.outbox AS alike ON alike.queue = d.queue AND alike.event_type = d.kind
-                                        AND alike.idempotency_key = d.idempotency_key
-     WHERE (d.nth > 1 OR p_kept IS NULL OR d.id <> ALL (p_kept))
-       AND NOT (p_again AND d.nth = 1 AND same.act IS NOT DISTINCT FROM p_call)
-$$;
+BEGIN
+    FOR n, kept IN
+        -- A later draft of the call may be kept under the id of one whose key was taken.
+        SELECT d.n, coalesce(CASE WHEN same.seq < d.seq THEN same.id END, alike.id, same.id)::text
+          FROM (SELECT u.*, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS nth
+                  FROM unnest(p_seqs, p_ids, p_queues, p_kinds, p_idempotency_keys)
+                       WITH ORDINALITY AS u (seq, id, queue, kind, idempotency_key, n)) AS d
+          LEFT JOIN {schema}.outbox AS mine ON mine.seq = d.seq
+          LEFT JOIN {schema}.outbox AS same ON same.id = d.id
+          LEFT JOIN {schema}.outbox AS alike ON alike.queue = d.queue AND alike.event_type = d.kind
+                                            AND alike.idempotency_key = d.idempotency_key
+         WHERE mine.seq IS NULL AND NOT (p_again AND d.nth = 1 AND same.act IS NOT DISTINCT FROM p_call)
+    LOOP
+        IF kept IS NULL THEN
+            RAISE EXCEPTION 'the letter kept under the same key was removed meanwhile' USING ERRCODE = '40001';
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
 
 -- ---------------------------------------------------------------------- settling
 

@@ -70,6 +70,8 @@ CREATE FUNCTION {schema}.outbox_purge_rows(p_seqs bigint[]) RETURNS void LANGUAG
 AS $$
 BEGIN
     PERFORM {schema}.outbox_count_out(p_seqs, 'purged');
+    PERFORM {schema}.outbox_let_go(ARRAY(  -- who began to wait for it unseen must not find it missing
+        SELECT seq FROM {schema}.outbox WHERE seq = ANY (p_seqs) AND status = 'delivered'));
     DELETE FROM {schema}.outbox WHERE seq = ANY (p_seqs);
     DELETE FROM {schema}.outbox_waits WHERE seq = ANY (p_seqs);
 END $$;

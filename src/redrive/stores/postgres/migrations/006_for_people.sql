@@ -101,7 +101,7 @@ DECLARE
     v_channel text;
 BEGIN
     PERFORM {schema}.outbox_lock_lanes(ARRAY[v_seq]);
-    SELECT status, channel INTO v_status, v_channel FROM {schema}.outbox WHERE seq = v_seq FOR UPDATE;
+    SELECT status, channel INTO v_status, v_channel FROM {schema}.outbox WHERE seq = v_seq FOR NO KEY UPDATE;
     IF v_status IS NULL THEN
         RAISE EXCEPTION 'no letter has the id %', event_id USING ERRCODE = 'RD404', DETAIL = event_id::text;
     END IF;

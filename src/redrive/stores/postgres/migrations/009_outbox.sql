@@ -1,86 +1,6 @@
 -- Letters in a transaction of the user's own, events with several handlers, and how long handled keys are kept.
 
--- Keep one letter in the caller's transaction; return the id that is kept already, or NULL if this one is now.
--- Takes no lock that a worker waits for: the letter of an ordered queue is placed by whoever claims next.
-CREATE FUNCTION {schema}.outbox_accept(
-    p_id text, p_queue text, p_kind text, p_payload bytea, p_content_type text, p_key text, p_idempotency_key text,
-    p_priority integer, p_delay bigint, p_due bigint, p_policy text, p_generation bigint, p_origin text,
-    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean
-) RETURNS text LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_id uuid := p_id;
-    v_lane smallint := 0;
-    v_held integer := 0;
-    v_ordered boolean;
-    v_max_size bigint;
-BEGIN
-    SELECT ordered, max_size INTO v_ordered, v_max_size FROM {schema}.outbox_queues WHERE name = p_queue;
-    IF v_max_size IS NOT NULL THEN
-        PERFORM {schema}.outbox_refuse_overflow(
-            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_kind], ARRAY[p_idempotency_key], NULL);
-    END IF;
-    IF v_ordered AND p_key IS NOT NULL THEN
-        PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
-        v_lane := 3;
-        v_held := 1;
-    END IF;
-    IF p_rich IS NOT NULL THEN
-        PERFORM {schema}.outbox_refuse_unknown(ARRAY[v_id], p_rich::jsonb);
-    END IF;
-    INSERT INTO {schema}.outbox (
-        token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue, event_type,
-        key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
-    VALUES (
-        nextval('{schema}.outbox_token'),
-        CASE WHEN p_due IS NOT NULL THEN {schema}.outbox_at(p_due)
-             WHEN p_delay IS NOT NULL THEN v_now + p_delay * interval '1 microsecond' ELSE v_now END,
-        v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, v_id, p_queue, p_kind, p_key,
-        p_idempotency_key, p_origin, p_handler, p_tenant, p_policy, p_content_type, p_payload, p_extras, 'enqueued')
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN coalesce(
-            (SELECT id::text FROM {schema}.outbox WHERE id = v_id),
-            (SELECT id::text FROM {schema}.outbox WHERE queue = p_queue AND event_type = p_kind
-                AND idempotency_key = p_idempotency_key));
-    END IF;
-    INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
-    VALUES (p_queue, p_kind, 'enqueued', 1), (p_queue, p_kind, 'pending', 1);
-    IF p_rich IS NOT NULL THEN
-        PERFORM {schema}.outbox_wait_for(v_id, p_rich::jsonb);
-        PERFORM {schema}.outbox_enrich(
-            ARRAY[v_id], ARRAY[v_id], jsonb_set(p_rich::jsonb, '{0,after}', '[]'), '{}', v_now);
-    END IF;
-    IF p_names IS NOT NULL THEN
-        INSERT INTO {schema}.outbox_names SELECT * FROM jsonb_each_text(p_names::jsonb) ON CONFLICT DO NOTHING;
-    END IF;
-    IF p_notify THEN
-        PERFORM pg_notify('outbox_default', '');
-    END IF;
-    RETURN NULL;
-END $$;
-
--- Letters that wait for others, and of which nobody has made sure yet that these were not delivered meanwhile.
-CREATE TABLE {schema}.outbox_unsure (seq bigint NOT NULL);
-
--- Let a new letter wait for others, without a lock on them that would last as long as the caller's transaction.
-CREATE FUNCTION {schema}.outbox_wait_for(p_id uuid, p_rich jsonb) RETURNS void LANGUAGE plpgsql
-AS $$
-BEGIN
-    WITH waits AS (
-        INSERT INTO {schema}.outbox_waits (on_seq, seq)
-        SELECT DISTINCT needed.seq, own.seq
-          FROM jsonb_to_recordset(p_rich) AS r (after text[]) CROSS JOIN LATERAL unnest(r.after) AS a (id)
-          JOIN {schema}.outbox AS own ON own.id = p_id
-          JOIN {schema}.outbox AS needed ON needed.id = a.id::uuid
-         WHERE needed.status <> 'delivered' AND needed.seq <> own.seq RETURNING seq),
-    unsure AS (INSERT INTO {schema}.outbox_unsure SELECT DISTINCT seq FROM waits)
-    UPDATE {schema}.outbox AS o SET held = o.held + w.n
-      FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq;
-END $$;
-
--- Let go those of them whose wait was over before it could be seen; every worker looks before it rests.
+-- Let go those letters of outbox_unsure whose wait was over before it could be seen; every worker looks before it rests.
 CREATE FUNCTION {schema}.outbox_make_sure() RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
 AS $$
@@ -99,8 +19,8 @@ BEGIN
       ORDER BY o.seq FOR SHARE;
     PERFORM {schema}.outbox_let_go(ARRAY(
         SELECT DISTINCT w.on_seq FROM {schema}.outbox_waits AS w
-          LEFT JOIN {schema}.outbox AS o ON o.seq = w.on_seq
-         WHERE w.seq = ANY (v_seqs) AND coalesce(o.status, 'delivered') = 'delivered'));
+          JOIN {schema}.outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged, and never delivered
+         WHERE w.seq = ANY (v_seqs) AND o.status = 'delivered'));
 END $$;
 
 -- ---------------------------------------------------------------------- events with several handlers

@@ -1,4 +1,4 @@
--- Functions written anew: claims line by line, letters whose twin is removed while they come in, many letters at once.
+-- Functions written anew: claims line by line, letters in the user's own transaction, one or many.
 -- CREATE OR REPLACE keeps the signatures, so that workers of the schema before go on.
 
 -- Claim up to p_limit due letters of one queue. p_sinces holds, for each kind, where to begin to look in its
@@ -44,7 +44,7 @@ BEGIN
                   AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
                   AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
                   AND o.token < p_token
-                ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR UPDATE SKIP LOCKED))
+                ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR NO KEY UPDATE SKIP LOCKED))
         RETURNING o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key,
                o.priority, CASE WHEN o.due_at <> o.occurred_at THEN {schema}.outbox_us(o.due_at) END,
                o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
@@ -62,35 +62,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- The drafts that were not kept, and what is kept in their place. Retention may have removed that between the conflict
--- and this look: then nothing is kept, and the caller asks again (serialization failure).
-CREATE OR REPLACE FUNCTION {schema}.outbox_duplicates(
-    p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],
-    p_kept uuid[]
-) RETURNS TABLE (n bigint, kept text) LANGUAGE plpgsql
-AS $$
-BEGIN
-    FOR n, kept IN
-        SELECT d.n, coalesce(same.id, alike.id)::text
-          FROM (SELECT u.*, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS nth
-                  FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys)
-                       WITH ORDINALITY AS u (id, queue, kind, idempotency_key, n)) AS d
-          LEFT JOIN {schema}.outbox AS same ON same.id = d.id
-          LEFT JOIN {schema}.outbox AS alike ON alike.queue = d.queue AND alike.event_type = d.kind
-                                            AND alike.idempotency_key = d.idempotency_key
-         WHERE (d.nth > 1 OR p_kept IS NULL OR d.id <> ALL (p_kept))
-           AND NOT (p_again AND d.nth = 1 AND same.act IS NOT DISTINCT FROM p_call)
-    LOOP
-        IF kept IS NULL THEN
-            RAISE EXCEPTION 'the letter kept under the same key was removed meanwhile' USING ERRCODE = '40001';
-        END IF;
-        RETURN NEXT;
-    END LOOP;
-END $$;
-
 -- Keep one letter in the caller's transaction; return the id that is kept already, or NULL if this one is now.
 -- Takes no lock that a worker waits for: the letter of an ordered queue is placed by whoever claims next.
-CREATE OR REPLACE FUNCTION {schema}.outbox_accept(
+CREATE FUNCTION {schema}.outbox_accept(
     p_id text, p_queue text, p_kind text, p_payload bytea, p_content_type text, p_key text, p_idempotency_key text,
     p_priority integer, p_delay bigint, p_due bigint, p_policy text, p_generation bigint, p_origin text,
     p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean
@@ -104,6 +78,8 @@ DECLARE
     v_ordered boolean;
     v_max_size bigint;
     v_kept text;
+    v_seq bigint;
+    v_token bigint;
 BEGIN
     SELECT ordered, max_size INTO v_ordered, v_max_size FROM {schema}.outbox_queues WHERE name = p_queue;
     IF v_max_size IS NOT NULL THEN
@@ -115,9 +91,6 @@ BEGIN
         v_lane := 3;
         v_held := 1;
     END IF;
-    IF p_rich IS NOT NULL THEN
-        PERFORM {schema}.outbox_refuse_unknown(ARRAY[v_id], p_rich::jsonb);
-    END IF;
     LOOP  -- again if what was in its place has been removed meanwhile
         INSERT INTO {schema}.outbox (
             token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue, event_type,
@@ -128,7 +101,7 @@ BEGIN
                  WHEN p_delay IS NOT NULL THEN v_now + p_delay * interval '1 microsecond' ELSE v_now END,
             v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, v_id, p_queue, p_kind, p_key,
             p_idempotency_key, p_origin, p_handler, p_tenant, p_policy, p_content_type, p_payload, p_extras, 'enqueued')
-        ON CONFLICT DO NOTHING;
+        ON CONFLICT DO NOTHING RETURNING seq, token INTO v_seq, v_token;
         EXIT WHEN FOUND;
         v_kept := coalesce(
             (SELECT id::text FROM {schema}.outbox WHERE id = v_id),
@@ -141,9 +114,8 @@ BEGIN
     INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
     VALUES (p_queue, p_kind, 'enqueued', 1), (p_queue, p_kind, 'pending', 1);
     IF p_rich IS NOT NULL THEN
-        PERFORM {schema}.outbox_wait_for(v_id, p_rich::jsonb);
-        PERFORM {schema}.outbox_enrich(
-            ARRAY[v_id], ARRAY[v_id], jsonb_set(p_rich::jsonb, '{0,after}', '[]'), '{}', v_now);
+        PERFORM {schema}.outbox_wait(p_rich::jsonb, ARRAY[v_seq], v_token, '{}', true);
+        PERFORM {schema}.outbox_enrich(p_rich::jsonb, ARRAY[v_seq], v_now);
     END IF;
     IF p_names IS NOT NULL THEN
         INSERT INTO {schema}.outbox_names SELECT * FROM jsonb_each_text(p_names::jsonb) ON CONFLICT DO NOTHING;
@@ -196,6 +168,7 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_enqueue(
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_due timestamptz;
     v_id uuid := coalesce(p_id, gen_random_uuid());
     v_kept uuid;
     q {schema}.outbox_queues;
@@ -203,10 +176,15 @@ BEGIN
     IF p_priority NOT IN (0, 1, 2) THEN
         RAISE EXCEPTION 'priority % is none of 0 (high), 1 (medium) and 2 (low)', p_priority;
     END IF;
+    v_due := v_now + CASE WHEN coalesce(p_delay, '0') BETWEEN '-2000 years' AND '8000 years' THEN coalesce(p_delay, '0') END;
+    IF coalesce(v_due > '9999-12-31 23:59:59.999999+00', true) THEN
+        RAISE EXCEPTION 'cannot enqueue a letter with the delay %: it would be due beyond the years 1 to 9999; give a shorter one',
+            p_delay USING ERRCODE = '22008';
+    END IF;
     SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue;
-    IF q.max_size IS NOT NULL AND {schema}.outbox_counted(p_queue, '{pending,in_flight}') >= q.max_size THEN
-        RAISE EXCEPTION 'queue % is full', p_queue
-            USING ERRCODE = 'RD507', DETAIL = jsonb_build_array(p_queue, q.max_size)::text;
+    IF q.max_size IS NOT NULL THEN
+        PERFORM {schema}.outbox_refuse_overflow(
+            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_event_type], ARRAY[p_idempotency_key], NULL);
     END IF;
     IF q.ordered AND p_key IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
@@ -217,7 +195,7 @@ BEGIN
             event_type, key, idempotency_key, source, target, workspace_id, channel, trace_context, content_type, payload,
             why)
         VALUES (
-            nextval('{schema}.outbox_token'), v_now + p_delay, v_now, v_now, v_now, p_generation, p_event_version,
+            nextval('{schema}.outbox_token'), v_due, v_now, v_now, v_now, p_generation, p_event_version,
             p_priority, (coalesce(q.ordered, false) AND p_key IS NOT NULL)::integer,
             CASE WHEN q.ordered AND p_key IS NOT NULL THEN 3 ELSE 0 END, v_id, p_queue, p_event_type, p_key,
             p_idempotency_key, p_source, p_target, p_workspace_id, p_channel, p_trace_context, p_content_type,

@@ -18,7 +18,7 @@ BEGIN
     PERFORM 1 FROM {schema}.outbox AS n
        JOIN (SELECT DISTINCT queue, key FROM {schema}.outbox
               WHERE seq = ANY (p_seqs) AND lane > 0 AND key IS NOT NULL) AS l ON n.queue = l.queue AND n.key = l.key
-      WHERE n.lane > 0 AND n.lane < 2 AND n.status IN ('pending', 'in_flight') ORDER BY n.seq FOR UPDATE OF n;
+      WHERE n.lane > 0 AND n.lane < 2 AND n.status IN ('pending', 'in_flight') ORDER BY n.seq FOR NO KEY UPDATE OF n;
     UPDATE {schema}.outbox AS o SET lane = w.wanted, held = o.held + w.wanted - o.lane
       FROM (SELECT n.seq, CASE WHEN row_number() OVER (
                        PARTITION BY n.queue, n.key ORDER BY n.status = 'pending', n.seq) = 1 THEN 1 ELSE 2 END AS wanted
@@ -99,6 +99,9 @@ BEGIN
     IF q.rate IS NOT NULL OR q.max_in_flight IS NOT NULL THEN  -- those who claim take turns
         SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue FOR UPDATE;
     END IF;
+    IF q.rate IS NOT NULL AND q.allowance_at > p_now THEN  -- the clock was set back: go on from where it stands now
+        UPDATE {schema}.outbox_queues SET allowance_at = p_now WHERE name = p_queue RETURNING * INTO q;
+    END IF;
     IF q.paused THEN
         RETURN 0;
     END IF;
@@ -149,7 +152,7 @@ BEGIN
         v_seqs := {schema}.outbox_unhindered(ARRAY(
             SELECT o.seq FROM {schema}.outbox AS o
              WHERE o.seq = ANY (v_seqs) AND o.status = 'pending' AND o.held = 0 AND o.target IS NULL
-               FOR UPDATE SKIP LOCKED));
+               FOR NO KEY UPDATE SKIP LOCKED));
     END IF;
     IF cardinality(v_seqs) = 0 THEN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
