@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-import sys
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
@@ -27,6 +25,7 @@ from redrive.engine.announcing import accepted
 from redrive.engine.clock import SystemClock, new_id
 from redrive.engine.declaring import Limits, queue_spec
 from redrive.engine.handler import build_handler
+from redrive.engine.hearing import hearing
 from redrive.engine.options import breaker_problems
 from redrive.engine.watchdog import Watchdog
 from redrive.errors import HandlerError, SettingsError, SourceError
@@ -88,7 +87,7 @@ class Redrive:
         self._url = None if store else self.settings.url
         self._opening = threading.Lock()
         self._opened_by = 0  # the process: what was opened before a fork is not for the child
-        self._running: tuple[asyncio.AbstractEventLoop, Worker] | None = None
+        self._running: dict[Worker, asyncio.AbstractEventLoop] = {}
         self._reporter: SentryReporter | None = None
         self._sync = Sync(self)
 
@@ -308,25 +307,23 @@ class Redrive:
         """
         await self.open()
         worker = self.parts(queues).worker
-        self._running = asyncio.get_running_loop(), worker
+        self._running[worker] = asyncio.get_running_loop()
         guard = Watchdog(self.settings.watchdog_seconds) if watchdog and self.settings.watchdog_seconds else None
-        undo = self._catch_signals() if signals else []
         if guard:
             guard.start()
         try:
-            return await worker.run(until_idle=until_idle)
+            with hearing(worker.stop) if signals else contextlib.nullcontext():
+                return await worker.run(until_idle=until_idle)
         finally:
-            self._running = None
+            del self._running[worker]
             if guard:
                 guard.stop()
-            for number in undo:
-                asyncio.get_running_loop().remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Let the running worker finish what runs and end; call again to stop it now. Any thread may call it."""
-        if self._running is not None:
-            loop, worker = self._running
-            loop.call_soon_threadsafe(worker.stop)
+        """Let each `run` finish what runs and end; call again to stop them now. Any thread may call it."""
+        for worker, loop in tuple(self._running.items()):
+            with contextlib.suppress(RuntimeError):  # its loop was closed while it ran: there is nobody left to stop
+                loop.call_soon_threadsafe(worker.stop)
 
     def parts(self, queues: Sequence[str] = ()) -> Parts:
         """Put a worker together without running it: `redrive.testing` drives it by hand."""
@@ -344,14 +341,6 @@ class Redrive:
             announce=self.hub,
             budgets=self._budgets,
         )
-
-    def _catch_signals(self) -> list[signal.Signals]:
-        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
-            return []  # only the main thread hears signals
-        caught = [signal.SIGTERM, signal.SIGINT]
-        for number in caught:
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        return caught
 
     # ------------------------------------------------------------------ opening, looking, closing
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import sys
 import threading
@@ -15,7 +17,7 @@ from tests.app.waiting import until
 from tests.engine.starting import PATIENCE, soon
 
 from redrive import Redrive, RetryPolicy, Status
-from redrive.core.facts import WorkerStarted, WorkerStopped
+from redrive.core.facts import Abandoned, WorkerStarted, WorkerStopped
 from redrive.core.moves import Move
 from redrive.errors import HandlerError
 from redrive.stores.contract import Want
@@ -299,6 +301,77 @@ async def test_a_worker_that_was_stopped_does_not_say_that_nothing_is_left(app):
     assert [fact.why for fact in facts if isinstance(fact, WorkerStopped)] == ["stopped"]
 
 
+async def test_stop_ends_every_run_of_an_application(app):
+    began = asyncio.Semaphore(0)
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        began.release()
+
+    facts = []
+    app.listen(facts.append)
+    tasks = [asyncio.ensure_future(app.run()) for _ in range(3)]
+    await until(lambda: len([fact for fact in facts if isinstance(fact, WorkerStarted)]) == 3)
+    app.stop()
+    await soon(asyncio.gather(*tasks))
+    assert app._running == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_every_run_of_every_application(app, number):
+    began, gate = asyncio.Semaphore(0), asyncio.Event()
+    other = Redrive("memory://")
+
+    async def ship(order: dict):
+        began.release()
+        await gate.wait()
+
+    for each in (app, other):
+        each.add_handler("order.created", ship)
+        await each.enqueue("order.created", {})
+    tasks = [asyncio.ensure_future(each.run()) for each in (app, app, other)]
+    for _ in range(2):
+        await soon(began.acquire())
+    await until(lambda: len(app._running) == 2)
+    os.kill(os.getpid(), number)
+    await asyncio.sleep(0)
+    gate.set()  # one signal is one stop: what runs is finished
+    await soon(asyncio.gather(*tasks))
+    assert [await count(each, "status:delivered") for each in (app, other)] == [1, 1]
+
+
+async def test_a_run_that_ends_leaves_the_signals_to_the_others(app):
+    app.add_handler("order.created", lambda order: None)
+    task = asyncio.ensure_future(app.run())
+    await until(lambda: app._running)
+    assert await soon(app.run(until_idle=True)) is True
+    os.kill(os.getpid(), signal.SIGTERM)
+    await soon(task)
+
+
+async def test_a_handler_that_swallows_its_cancellation_is_told_of_and_not_waited_for():
+    app, release = Redrive("memory://", drain_seconds=0.01), asyncio.Event()
+    facts, began = [], asyncio.Event()
+    app.listen(facts.append)
+
+    @app.handler("order.created")
+    async def swallow(order: dict):
+        began.set()
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    await app.enqueue("order.created", {})
+    task = asyncio.ensure_future(app.run())
+    await soon(began.wait())
+    app.stop()
+    await soon(task)
+    [told] = [fact for fact in facts if isinstance(fact, Abandoned)]
+    assert told.handler.endswith("swallow")
+    assert await count(app, "status:pending attempts:0") == 1
+    release.set()
+
+
 # ---------------------------------------------------------------------- in a process of its own
 
 PROGRAM = """
@@ -312,6 +385,11 @@ async def ship(order: dict):
     await asyncio.to_thread(sys.stdin.readline) if order["wait"] else None
     if order["wait"] == "forever":
         await asyncio.Event().wait()
+    while order["wait"] == "in spite of everything":
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
 
 async def main():
     async with app:
@@ -379,6 +457,18 @@ async def test_a_second_sigterm_stops_now_and_gives_the_attempt_back(on_file, fo
         await child.says("ended")
     letter = await on_file.desk.show(receipt.id)
     assert (letter.status, letter.attempts, letter.losses) == (Status.PENDING, 0, 0)
+
+
+async def test_a_program_ends_although_a_handler_swallows_its_cancellation(on_file, folder):
+    receipt = await on_file.enqueue("order.created", {"wait": "in spite of everything"})
+    async with Child(folder / "redrive.db") as child:
+        await child.says("began")
+        child.go_on()
+        child.process.send_signal(signal.SIGTERM)
+        child.process.send_signal(signal.SIGINT)
+        await child.says("ended")
+        assert await soon(child.process.wait()) == 0
+    assert (await on_file.desk.show(receipt.id)).status is Status.PENDING
 
 
 async def test_a_letter_survives_kill_9_of_its_worker_and_runs_again(on_file, folder):

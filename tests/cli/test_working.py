@@ -37,10 +37,33 @@ def hang(order: dict) -> None:
 """
 
 
+ENDLESS = """
+import asyncio, threading
+from redrive import Redrive
+
+app = Redrive(drain_seconds=0.2)
+
+@app.handler("swallow")
+async def swallow(order: dict) -> None:
+    print("began", flush=True)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+@app.handler("thread")
+async def in_a_thread(order: dict) -> None:
+    print("began", flush=True)
+    await asyncio.to_thread(threading.Event().wait)
+"""
+
+
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
     """An application beside the file, which is found because commands are run there."""
     (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "endless.py").write_text(ENDLESS)
     (tmp_path / "broken.py").write_text("import no_such_module_anywhere")
     monkeypatch.setenv("REDRIVE_LEASE_SECONDS", "1")
     monkeypatch.setenv("REDRIVE_SWEEP_SECONDS", "0.1")
@@ -235,3 +258,24 @@ def test_workers_stop_when_their_supervisor_is_killed():
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "said"), [("swallow", "endless:swallow"), ("thread", "threads that handlers started")]
+)
+def test_a_worker_ends_without_a_handler_that_will_not_stop_and_says_so(redrive, shop, kind, said):
+    redrive("enqueue", kind, "{}")
+    command = [sys.executable, "-m", "redrive.cli", "--url", redrive.url, "worker", "endless:app"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as worker:
+        try:
+            assert next_line(worker.stdout) == "began\n"
+            worker.send_signal(signal.SIGTERM)
+            _, log = worker.communicate(timeout=120)
+        finally:
+            worker.kill()
+
+    assert worker.returncode == 0, log.decode()
+    assert said in log.decode()
+    [letter] = redrive.json("ls")["letters"]
+    assert (letter["status"], letter["attempts"], letter["losses"]) == ("pending", 0, 0)

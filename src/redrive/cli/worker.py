@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redrive.app import Redrive
+    from redrive.cli.leaving import Leaving
     from redrive.settings import Settings
 
 
@@ -102,19 +103,25 @@ def _hand_down(ctx: typer.Context) -> None:
 def _run(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> bool:
     import asyncio
 
+    from redrive.cli.leaving import leaving
     from redrive.cli.supervisor import hold_lifeline, slot
 
     hold_lifeline()
-    return asyncio.run(_work(loaded, slot(), until_idle=until_idle, queues=queues))
+    with leaving() as last:
+        return asyncio.run(_work(loaded, slot(), last, until_idle=until_idle, queues=queues))
 
 
-async def _work(loaded: Redrive, slot: int, *, until_idle: bool, queues: tuple[str, ...]) -> bool:
+async def _work(loaded: Redrive, slot: int, last: Leaving, *, until_idle: bool, queues: tuple[str, ...]) -> bool:
     try:
         await loaded.open()  # before anybody can ask how the store is
         with _metrics(loaded, slot):
             return await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
+    except BaseException:
+        last.code = 1
+        raise
     finally:
         await loaded.close()
+        last.begin()
 
 
 @contextmanager

@@ -215,6 +215,15 @@ class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker ends while a handler goes on that was told to stop; its letter was given back and may run elsewhere."""
+
+    name: ClassVar[str] = "redrive.handler.abandoned"
+    worker: str
+    handler: str
+    count: int = 1  # of its letters
+
+
 class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
     """Letters wait for a handler that nobody has."""
 
@@ -269,6 +278,7 @@ FACTS = (
     Edited,
     WorkerStarted,
     WorkerStopped,
+    Abandoned,
     Orphaned,
     Faulted,
     StoreAway,
@@ -294,6 +304,7 @@ Fact = (
     | Edited
     | WorkerStarted
     | WorkerStopped
+    | Abandoned
     | Orphaned
     | Faulted
     | StoreAway

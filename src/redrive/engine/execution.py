@@ -45,6 +45,10 @@ class Engine(Protocol):
         """Stop now: everything that runs or waits is Interrupted before this returns."""
 
     @property
+    def leftovers(self) -> list[str]:
+        """Return the names of handlers that still run although they were told to stop; nobody waits for them."""
+
+    @property
     def exhausted(self) -> bool:
         """Whether this engine takes no more letters until the process is recycled."""
 

@@ -51,6 +51,7 @@ class ProcessEngine:
 
     exhausted = False
     vacant = False
+    leftovers: list[str] = []  # noqa: RUF012 - none, ever: children are killed
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -77,7 +77,7 @@ class TaskEngine:
         self._cancel_grace = cancel_grace
         self._context = contextvars.copy_context()
         self._ledger: Ledger[_TaskRun] = Ledger()
-        self._leftovers: set[asyncio.Task[None]] = set()  # settled, but still unwinding
+        self._leftovers: dict[asyncio.Task[None], str] = {}  # settled, but still unwinding; by which handler
         self._limits: dict[float, Limit[_TaskRun]] = {}  # by span
         self._vacant: _TaskRun | None = None  # tells of its letter's end right now, and could run another
         self._closed = False
@@ -104,7 +104,14 @@ class TaskEngine:
         await self._ledger.drain(grace)
         self.interrupt()
         if self._leftovers:
-            await asyncio.wait(self._leftovers, timeout=self._cancel_grace)
+            await asyncio.wait(self._leftovers.keys(), timeout=self._cancel_grace)
+        for task in self._leftovers:
+            _disown(task)
+
+    @property
+    def leftovers(self) -> list[str]:
+        """See `Engine.leftovers`."""
+        return sorted(self._leftovers.values())
 
     def interrupt(self) -> None:
         """Cancel everything; its outcome is Interrupted at once."""
@@ -208,9 +215,15 @@ class TaskEngine:
     def _abandon(self, run: _TaskRun) -> None:
         if run.task is None:
             return
-        self._leftovers.add(run.task)  # the loop keeps weak references only
-        run.task.add_done_callback(self._leftovers.discard)
+        self._leftovers[run.task] = run.handler.name  # and the loop keeps weak references only
+        run.task.add_done_callback(lambda task: self._leftovers.pop(task, None))
         run.task.cancel("stopped")
+
+
+def _disown(task: asyncio.Task[None]) -> None:
+    """Let the event loop end without *task*, which swallows its cancellation: `asyncio.run` would wait for ever."""
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - asyncio's way to do so, documented under Extending
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - we say it ourselves
 
 
 def _told(_ticket: object, _outcome: Outcome) -> None:

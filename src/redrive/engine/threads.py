@@ -53,6 +53,7 @@ class ThreadEngine:
         # Whoever takes a run out of here first, its thread or its timer, says how it ended.
         self._running: dict[_ThreadRun, threading.Thread] = {}
         self._abandoned: set[threading.Thread] = set()
+        self._left: dict[threading.Thread, str] = {}  # interrupted: which handler each of them runs
         self._finished: deque[tuple[_ThreadRun, Outcome]] = deque()
         self._woken = False
         self._closed = False
@@ -85,12 +86,18 @@ class ThreadEngine:
     def interrupt(self) -> None:
         """Settle everything as Interrupted; threads end once their handler returns."""
         self._closed = True
+        self._left |= {thread: run.handler.name for run, thread in tuple(self._running.items())}
         self._running.clear()
         for run in self._ledger:
             self._ledger.settle(run, STOPPED)
         for _ in self._threads:
             self._waiting.put(None)
         self._threads.clear()
+
+    @property
+    def leftovers(self) -> list[str]:
+        """See `Engine.leftovers`."""
+        return sorted(name for thread, name in self._left.items() if thread.is_alive())
 
     # ------------------------------------------------------------------ on the event loop
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from redrive.core.facts import Orphaned, Purged, WorkerStarted, WorkerStopped
+from redrive.core.facts import Abandoned, Orphaned, Purged, WorkerStarted, WorkerStopped
 from redrive.engine.faults import Faults
 from redrive.engine.spreading import Spreader
 from redrive.engine.switching import quick_switching
@@ -102,10 +103,17 @@ class Worker:
                 duty.cancel()
             await asyncio.gather(*duties, return_exceptions=True)
         idle = not self._stopped.is_set()
+        self._tell_abandoned()
         self._announce(WorkerStopped(worker=self.name, why="nothing left to do" if idle else "stopped"))
         if self._broken is not None:
             raise self._broken
         return idle
+
+    def _tell_abandoned(self) -> None:
+        """Tell of handlers that go on although they were told to stop: nobody waits for them."""
+        names = Counter(name for engine in self._engines.values() for name in engine.leftovers)
+        for name, count in names.items():
+            self._announce(Abandoned(worker=self.name, handler=name, count=count))
 
     def stop(self) -> None:
         """Claim no more, finish what runs, end. A second call stops now and gives the attempts back."""

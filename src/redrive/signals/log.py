@@ -42,6 +42,7 @@ LEVELS: dict[type, str] = {
     facts.Edited: "info",
     facts.WorkerStarted: "info",
     facts.WorkerStopped: "info",
+    facts.Abandoned: "warning",
     facts.Orphaned: "warning",
     facts.Faulted: "error",
     facts.StoreAway: "error",

@@ -84,6 +84,11 @@ class AdaptiveEngine:
         return self._inner.exhausted
 
     @property
+    def leftovers(self) -> list[str]:
+        """See `Engine.leftovers`."""
+        return self._inner.leftovers
+
+    @property
     def vacant(self) -> bool:
         """See `Engine.vacant`."""
         return self._inner.vacant
