@@ -13,3 +13,8 @@ def pid_of(order: dict):
 
 def die(order: dict):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for(order: dict):
+    """Wait until somebody has opened the pipe and closed it again."""
+    Path(order["gate"]).read_text()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 
 import pytest
+from tests.app.far_away import wait_for
+from tests.engine.starting import opened
 
 from redrive import Redrive, Status
 from redrive.errors import SettingsError
-from redrive.testing import Drive
+from redrive.stores.memory import MemoryStore
+from redrive.testing import Drive, drive
 
 
 @pytest.fixture
@@ -155,6 +160,87 @@ async def test_what_runs_when_its_queue_is_paused_is_finished(app, driven):
         gate.set()
         await test.run_until_idle()
         assert len(await test.letters("status:delivered")) == 1
+
+
+async def test_what_was_claimed_ahead_does_not_begin_once_its_queue_is_paused(driven):
+    app, gate, began = Redrive("memory://", concurrency=2), asyncio.Event(), []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        began.append(order["n"])
+        await gate.wait()
+
+    app.add_handler("mail", lambda mail: None, queue="mails")
+    async with driven(app) as test:
+        await app.enqueue_many([app.draft("order.created", {"n": n}) for n in range(9)])
+        for _ in range(4):
+            await test.processor.tick()
+        assert len(await test.letters("status:in_flight")) > len(began) == 2
+        await app.desk.pause("default", reason="incident 4711")
+        await test.worker.attend()
+        gate.set()
+        await app.enqueue("mail", {})
+        await test.run_until_idle()
+        assert began == [0, 1]
+        assert len(await test.letters("kind:order.created status:pending attempts:0 losses:0")) == 7
+        assert len(await test.letters("kind:mail status:delivered")) == 1
+        await app.desk.resume("default")
+        await test.run_until_idle()
+        assert began == list(range(9))
+
+
+async def test_what_was_asked_for_before_its_queue_was_paused_does_not_begin(clock):
+    class Slow(MemoryStore):
+        """Answers when it is let."""
+
+        asked, gate = asyncio.Event(), asyncio.Event()
+
+        async def exchange(self, *given, **named):
+            exchanged = await super().exchange(*given, **named)
+            self.asked.set()
+            await self.gate.wait()
+            return exchanged
+
+    app, store, began = Redrive("memory://"), Slow(clock), []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        began.append(order["n"])
+
+    async with drive(app, clock=clock, store=store) as test:
+        await app.enqueue_many([app.draft("order.created", {"n": n}) for n in range(5)])
+        ticking = asyncio.ensure_future(test.processor.tick())
+        await store.asked.wait()
+        assert len(await test.letters("status:in_flight")) == 5
+        await app.desk.pause("default")
+        await test.worker.attend()
+        store.gate.set()
+        await ticking
+        await test.run_until_idle()
+        assert began == []
+        assert len(await test.letters("status:pending attempts:0")) == 5
+
+
+async def test_what_waits_for_a_worker_process_does_not_begin_once_its_queue_is_paused(driven, tmp_path):
+    app, gate = Redrive("memory://", concurrency=50), tmp_path / "gate"
+    os.mkfifo(gate)
+    app.add_handler("wait", wait_for, engine="process")
+    async with driven(app) as test:
+        await app.enqueue_many([app.draft("wait", {"gate": str(gate), "n": n}) for n in range(50)])
+        for _ in range(4):
+            await test.processor.tick()
+        assert test.lines.running == 50
+        pipe = await opened(gate)  # a letter has begun, and reads
+        await app.desk.pause("default")
+        await test.worker.attend()
+        pipe.close()
+        while test.lines.running:
+            with contextlib.suppress(OSError):
+                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+            await asyncio.sleep(0.01)
+        await test.tick(patience=120)
+        assert len(await test.letters("status:delivered")) <= 2 * (os.cpu_count() or 1)
+        assert len(await test.letters("status:pending attempts:0")) >= 50 - 2 * (os.cpu_count() or 1)
 
 
 async def test_a_pause_outlives_a_restart_and_another_declaration(app, driven, began):

@@ -8,7 +8,7 @@ engine turns a letter into an outcome, and others say what follows from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.core.decide import Interrupted, Outcome
@@ -43,6 +43,9 @@ class Engine(Protocol):
 
     def interrupt(self) -> None:
         """Stop now: everything that runs or waits is Interrupted before this returns."""
+
+    def recall(self, queues: Collection[str], why: Interrupted) -> None:
+        """Give back, with the outcome *why*, letters of these *queues* that wait here and have not begun."""
 
     @property
     def leftovers(self) -> list[str]:

@@ -32,6 +32,8 @@ from redrive.engine.pace import Pace
 from redrive.engine.worker_process import Child, ChildRun
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
     from redrive.core.policy import ErrorNames
@@ -109,6 +111,14 @@ class ProcessEngine:
                 child.kill()
         for run in self._ledger:
             self._ledger.settle(run, STOPPED)
+
+    def recall(self, queues: Collection[str], why: Interrupted) -> None:
+        """Give back what waits for a child; see `Engine.recall`."""
+        recalled = [run for run in self._waiting if run.letter is not None and run.letter.queue in queues]
+        for run in recalled:
+            self._waiting.remove(run)
+        for run in recalled:
+            self._ledger.settle(run, why)
 
     # ------------------------------------------------------------------ handing out
 

@@ -27,7 +27,7 @@ from redrive.failpoints import hit
 from redrive.stores.contract import Exchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from redrive.core.budget import BudgetRules
     from redrive.core.decide import Outcome
@@ -42,15 +42,17 @@ if TYPE_CHECKING:
 
 RELEASED = Interrupted("released")
 _PATIENCE = 2.0  # seconds for which a suspect may keep this process from claiming, while others still run
+_PAUSED = Interrupted("its queue is paused")
 _LATER = Interrupted("waits to run alone", wait=30.0)
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
 
 class _Asked(NamedTuple):
-    """An exchange under way, and what each line was promised by it."""
+    """An exchange under way, what each line was promised by it, and which queues were paused meanwhile."""
 
     exchange: asyncio.Task[tuple[list[tuple[Claim, Move]], Exchanged]]
     wants: list[tuple[Line, Want]]
+    paused: set[str]
 
 
 class Processor:
@@ -78,6 +80,7 @@ class Processor:
         self._budgets = budgets  # of the queues that asked for one
         self._outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
         self._decided: list[tuple[Claim, Move]] = []  # the store was away when they were to be settled
+        self._paused: set[str] = set()  # queues paused since the letters that came last were asked for
         self._owed: Counter[str] = Counter()  # retries that no budget has paid for yet, by queue
         self._asked: deque[_Asked] = deque()  # exchanges under way, the oldest first
         self._firsts: Counter[str] = Counter()
@@ -147,18 +150,19 @@ class Processor:
         for line, want in wants:
             line.asked += want.limit
         exchange = begin(self._exchange([want for _, want in wants]), asyncio.get_running_loop())
-        self._asked.append(_Asked(exchange, wants))
+        self._asked.append(_Asked(exchange, wants, set()))
 
     async def _answer(self) -> tuple[list[tuple[Claim, Move]], Exchanged]:
         """Wait for the oldest exchange; if our caller is cancelled it goes on, and is answered the next time."""
         if not self._asked:
             self._ask()
-        exchange, wants = self._asked[0]
+        exchange, wants, paused = self._asked[0]
         if not exchange.done():
             await asyncio.wait((exchange,))  # a shield would drop what was claimed if both end in the same instant
         self._asked.popleft()
         for line, want in wants:
             line.asked -= want.limit
+        self._paused = paused
         return exchange.result()
 
     async def _answer_or_settle_each(self) -> tuple[list[tuple[Claim, Move]], Exchanged]:
@@ -220,6 +224,9 @@ class Processor:
         if self._suspect or self._alone:  # asked for before we knew of it
             self._release(claims)
             return
+        if self._paused:
+            self._release((claim for claim in claims if claim.letter.queue in self._paused), _PAUSED)
+            claims = [claim for claim in claims if claim.letter.queue not in self._paused]
         suspects = [claim for claim in claims if claim.losses and self._endangers(claim)]
         self._careful = bool(suspects) if claims else self._careful
         if suspects:
@@ -375,6 +382,20 @@ class Processor:
                 line.ready.remove(claim)
             if claim is self._suspect:
                 self._suspect = None
+
+    def pause(self, queues: Collection[str]) -> None:
+        """Give back what has not begun of these *queues*, which are paused now; what comes later is not theirs."""
+        for asked in self._asked:
+            asked.paused.update(queues)
+        for line in self._lines.all:
+            if line.lane.name in queues:
+                self._release(line.ready, _PAUSED)
+                line.ready.clear()
+        if self._suspect is not None and self._suspect.letter.queue in queues:
+            self._release([self._suspect], _PAUSED)
+            self._suspect = None
+        for engine in self._engines.values():
+            engine.recall(queues, _PAUSED)
 
     def stop(self) -> None:
         """Claim no more; give back what has not begun."""

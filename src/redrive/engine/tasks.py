@@ -21,9 +21,9 @@ from redrive.engine.ledger import Ledger, Run
 from redrive.engine.limits import Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Collection, Coroutine
 
-    from redrive.core.decide import Outcome
+    from redrive.core.decide import Interrupted, Outcome
     from redrive.core.letter import Letter
     from redrive.engine.execution import Done
     from redrive.engine.handler import Handler
@@ -107,6 +107,9 @@ class TaskEngine:
             await asyncio.wait(self._leftovers.keys(), timeout=self._cancel_grace)
         for task in self._leftovers:
             _disown(task)
+
+    def recall(self, queues: Collection[str], why: Interrupted) -> None:
+        """Do nothing: a letter begins when it is started."""
 
     @property
     def leftovers(self) -> list[str]:

@@ -25,6 +25,8 @@ from redrive.engine.execution import STOPPED
 from redrive.engine.ledger import Ledger, Run
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
     from redrive.engine.execution import Done
@@ -93,6 +95,9 @@ class ThreadEngine:
         for _ in self._threads:
             self._waiting.put(None)
         self._threads.clear()
+
+    def recall(self, queues: Collection[str], why: Interrupted) -> None:
+        """Do nothing: there is a thread for each letter that may run, and none waits for long."""
 
     @property
     def leftovers(self) -> list[str]:

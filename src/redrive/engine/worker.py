@@ -280,4 +280,11 @@ class Worker:
 
     async def _glance(self) -> None:
         await self._dependencies.look()
+        await self._look_for_pauses()
         self._processor.wake.set()
+
+    async def _look_for_pauses(self) -> None:
+        """Begin nothing more of queues that are paused; what was claimed before goes back."""
+        if not self._processor.idle:
+            paused = {state.spec.name for state in await self._store.queues() if state.paused}
+            self._processor.pause(paused)

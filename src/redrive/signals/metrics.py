@@ -63,7 +63,7 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
         "redrive_letters_released_total",
         "counter",
         (*_LETTER, "why"),
-        "Letters that went back with their attempt; why is breaker, caution, engine, shutdown or other.",
+        "Letters that went back with their attempt; why is breaker, caution, engine, pause, shutdown or other.",
     ),
     Metric(
         "redrive_handler_seconds_total",
@@ -171,6 +171,7 @@ def _purged(fact: facts.Purged) -> Iterable[Measure]:
 _WHYS = {  # how a release's reason begins: in one word
     "held by breaker": "breaker",
     "released": "caution",  # to let a letter run alone whose worker died
+    "its queue is paused": "pause",
     "shutdown": "shutdown",
     "stopped": "shutdown",
     "too many threads": "engine",

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from redrive.core.decide import Failed, Lost
 
 if TYPE_CHECKING:
-    from redrive.core.decide import Outcome
+    from collections.abc import Collection
+
+    from redrive.core.decide import Interrupted, Outcome
     from redrive.core.letter import Letter
     from redrive.engine.clock import Clock
     from redrive.engine.execution import Done, Engine
@@ -82,6 +84,10 @@ class AdaptiveEngine:
     def exhausted(self) -> bool:
         """Whether this engine takes no more letters until the process is recycled."""
         return self._inner.exhausted
+
+    def recall(self, queues: Collection[str], why: Interrupted) -> None:
+        """See `Engine.recall`."""
+        self._inner.recall(queues, why)
 
     @property
     def leftovers(self) -> list[str]:
