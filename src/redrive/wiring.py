@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlunsplit
 
 from redrive.engine.dependencies import Dependencies
 from redrive.engine.lines import Lines
@@ -46,20 +46,24 @@ if TYPE_CHECKING:
     from redrive.stores.postgres import PostgresStore
 
 
-def open_store(url: str) -> Store:
-    """Return the store behind *url*, not yet opened; raise SettingsError for one that is not known."""
+def open_store(url: str, *, create: bool = True) -> Store:
+    """
+    Return the store behind *url*, not yet opened; raise SettingsError for one that is not known.
+
+    Unless it may *create* it, opening a PostgreSQL store without its tables is refused.
+    """
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         return MemoryStore()
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SqliteStore(unquote(rest[1:].partition("?")[0]))
     if scheme in ("postgresql", "postgres"):
-        return _postgres(url)
+        return _postgres(url, create=create)
     like = "sqlite:///redrive.db, postgresql://user@host/database or memory://"
     raise SettingsError([f"cannot use the store {masked(url)!r}; it must be like {like}"])
 
 
-def _postgres(url: str) -> Store:
+def _postgres(url: str, *, create: bool) -> Store:
     """
     Return the PostgreSQL store behind *url*.
 
@@ -69,23 +73,25 @@ def _postgres(url: str) -> Store:
     """
     try:
         from redrive.stores.postgres import PostgresStore
+        from redrive.stores.postgres.dsn import read_dsn
     except ModuleNotFoundError as missing:
         if missing.name != "asyncpg":
             raise
         raise SettingsError(
             [f"cannot use the store {masked(url)!r}: its driver is not installed; pip install 'redrive[postgres]'"]
         ) from None
-    parts = urlsplit(url)
+    parts = read_dsn(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: value for name, value in pairs if name in _POSTGRES}
     rest = urlencode([(name, value) for name, value in pairs if name not in _POSTGRES])
-    dsn = parts._replace(query=rest)
+    server = parts._replace(query=rest)
     return PostgresStore(
-        urlunsplit(dsn),
+        urlunsplit(server),
         schema=ours.get("schema", "redrive"),
         pooled=_is_yes("pooled", ours.get("pooled", "no")),
-        listen=_listen(ours.get("listen", "yes"), dsn),
+        listen=_listen(ours.get("listen", "yes"), server),
         application=_application(sys.argv),
+        create=create,
     )
 
 

@@ -48,7 +48,7 @@ def with_store(ctx: typer.Context, work: Callable[[Store], Awaitable[T]], *, cre
 
     url = settings_of(ctx).url
     _check(url, create=create)
-    return asyncio.run(_use(url, work))
+    return asyncio.run(_use(url, work, create=create))
 
 
 def author(ctx: typer.Context, by: str) -> str:
@@ -58,10 +58,10 @@ def author(ctx: typer.Context, by: str) -> str:
     return by or settings_of(ctx).by or f"{_user()}@{socket.gethostname()}"
 
 
-async def _use(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
+async def _use(url: str, work: Callable[[Store], Awaitable[T]], *, create: bool) -> T:
     from redrive.wiring import open_store
 
-    store = open_store(url)
+    store = open_store(url, create=create)
     await store.open()
     try:
         return await work(store)
@@ -70,9 +70,9 @@ async def _use(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 def absent_file(url: str) -> Path | None:
-    """Return the file that *url* names, if there is none yet."""
+    """Return the file that *url* names, if there is none yet, or nothing in it."""
     path = Path(unquote(url.removeprefix(_SQLITE).partition("?")[0]))
-    return path if url.startswith(_SQLITE) and not path.exists() else None
+    return path if url.startswith(_SQLITE) and (not path.exists() or not path.stat().st_size) else None
 
 
 def _check(url: str, *, create: bool) -> None:
@@ -83,8 +83,9 @@ def _check(url: str, *, create: bool) -> None:
         )
     absent = None if create else absent_file(url)
     if absent is not None:
+        found = "it is empty" if absent.exists() else "there is no such file"
         raise StoreUnavailable(
-            f"cannot open {str(absent)!r}: there is no such file; name another with --url or REDRIVE_URL, "
+            f"cannot open {str(absent)!r}: {found}; name another with --url or REDRIVE_URL, "
             "or make it with `redrive migrate`"
         )
 

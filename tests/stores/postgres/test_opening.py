@@ -86,7 +86,9 @@ async def test_a_user_who_may_make_no_schemas_can_use_one_that_is_there(store, u
     await modest.close()
 
 
-@pytest.mark.parametrize("name", ["", 'a"b', "a'b", "{x}", "x" * 64])
+@pytest.mark.parametrize(
+    "name", ["", 'a"b', "a'b", "{x}", "x" * 64, "a$$b", "a$x$", "a\nb", "a\u2028b", "a\x00b", "a\\b", "\ud800"]
+)
 def test_a_schema_name_that_nobody_should_have_is_refused(name):
     with pytest.raises(SettingsError, match="cannot use the schema"):
         PostgresStore("postgresql://localhost/x", schema=name)

@@ -11,15 +11,17 @@ tables under the others.
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from redrive.errors import SchemaMismatch, SettingsError
+from redrive.errors import SchemaMismatch, SettingsError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST = 63  # bytes that PostgreSQL keeps of a name
+_UNFIT = re.compile(r"""["'{}\\]|\$.*\$""")  # what ends a name, or the text of a function that it stands in
 NO_TRIGRAMS = (
     "searching the texts of errors has no index and looks at every dead letter: the extension pg_trgm is not installed "
     "on this server, or this user may not create it; once it is there, run `redrive migrate` again"
@@ -46,8 +48,9 @@ _GEXEC = """
 
 def quoted(schema: str) -> str:
     """Return *schema* as it stands in SQL; raise SettingsError for a name that no schema should have."""
-    if not schema or len(schema.encode(errors="replace")) > _LONGEST or set(schema) & set("\"'{}\\\0"):
-        raise SettingsError([f"cannot use the schema {schema!r}; it must have 1 to 63 bytes and no quotes or braces"])
+    if not 0 < len(schema.encode(errors="replace")) <= _LONGEST or not schema.isprintable() or _UNFIT.search(schema):
+        fit = "1 to 63 bytes, and no quotes, braces, backslashes, control characters or two dollar signs"
+        raise SettingsError([f"cannot use the schema {schema!r}; it must have {fit}"])
     return f'"{schema}"'
 
 
@@ -143,10 +146,15 @@ async def version(connection: Any, schema: str) -> tuple[int, int] | None:
     return row["version"], row["oldest"]
 
 
-async def ensure(connection: Any, schema: str) -> None:
-    """Make a schema that is missing; raise SchemaMismatch for one that does not fit this release."""
+async def ensure(connection: Any, schema: str, *, create: bool = True) -> None:
+    """Make a schema that is missing, or refuse it; raise SchemaMismatch for one that does not fit this release."""
     async with connection.transaction():  # a pooler keeps to one server for no less
         found = await version(connection, schema)
+    if found is None and not create:
+        raise StoreUnavailable(
+            f"cannot open schema {schema!r}: this database has no letters there; name another with --url or "
+            "REDRIVE_URL, or make it with `redrive migrate`"
+        )
     if found is None:
         await migrate(connection, schema)
     elif found[0] < newest(schema):

@@ -13,11 +13,12 @@ import contextlib
 import os
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import asyncpg
 
-from redrive.errors import RedriveError, StoreClosed, StoreError, StoreUnavailable
+from redrive.errors import RedriveError, SettingsError, StoreClosed, StoreError, StoreUnavailable
+from redrive.stores.postgres.dsn import UNREADABLE, read_dsn
 from redrive.stores.postgres.trust import ASKED, judge
 
 if TYPE_CHECKING:
@@ -80,10 +81,16 @@ class Server:
     async def connect(self) -> Any:
         """Return a connection of its own; the caller closes it."""
         options: dict[str, Any] = {"statement_cache_size": 0} if self.pooled else {}
-        settings = {**_named(self._application, self.dsn), **({} if self.pooled else _settings())}
-        return await asyncpg.connect(
-            self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, server_settings=settings, **options
-        )
+        named = _named(self._application, read_dsn(self.dsn).query)
+        settings = {**named, **({} if self.pooled else _settings())}
+        try:
+            return await asyncpg.connect(
+                self.dsn, timeout=CONNECTING, command_timeout=ANSWERING, server_settings=settings, **options
+            )
+        except asyncpg.InterfaceError:
+            raise
+        except ValueError:  # it quotes a piece of the URL, of the password too
+            raise SettingsError([UNREADABLE]) from None
 
     async def ask(
         self,
@@ -162,9 +169,9 @@ def _settings() -> dict[str, str]:
     }
 
 
-def _named(application: str, dsn: str) -> dict[str, str]:
+def _named(application: str, query: str) -> dict[str, str]:
     """Return the name by which an administrator sees these connections; one in the URL counts instead."""
-    given = "application_name" in dict(parse_qsl(urlsplit(dsn).query))
+    given = "application_name" in dict(parse_qsl(query))
     return {} if given else {"application_name": application}
 
 

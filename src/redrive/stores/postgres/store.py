@@ -73,6 +73,7 @@ class PostgresStore:
         listen: bool | str = True,
         clock: StoreClock | None = None,
         application: str = "redrive",
+        create: bool = True,
     ) -> None:
         """
         *listen* may be a DSN past the pooler: nobody can listen through one that is *pooled*.
@@ -80,7 +81,7 @@ class PostgresStore:
         *application* is the name of its connections, for administrators who look at pg_stat_activity.
         *clock* is for tests: without one the server's own clock is the only one.
         """
-        self.dsn, self.schema, self.pooled = dsn, schema, pooled
+        self.dsn, self.schema, self.pooled, self._create = dsn, schema, pooled, create
         sql = statements(schema)
         self._server = Server(dsn, pooled=pooled, application=application)
         self._calls = Calls(self._server, sql, clock)
@@ -95,12 +96,12 @@ class PostgresStore:
     # ------------------------------------------------------------------ opening and closing
 
     async def open(self) -> None:
-        """Connect, make the schema if there is none, begin to listen."""
+        """Connect, make the schema if there is none (refuse, unless it may `create` it), begin to listen."""
         if not self._server.closed:
             return
         await self._server.open()
         try:
-            await self._server.ask(lambda connection, _: schema.ensure(connection, self.schema))
+            await self._server.ask(lambda each, _: schema.ensure(each, self.schema, create=self._create))
             self.features = msgspec.structs.replace(self.features, search=await self._calls.read(finding.searchable))
         except BaseException:  # cancelled too: a store that did not open keeps no connection
             await self._server.close()
