@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.stores.conftest import NAMES, make_store
-from tests.stores.samples import check_books, failure
+from tests.stores.samples import KIND, QUEUE, act, check_books, dead, draft, failure, get, letter_id, put
 
 from redrive.core.letter import Draft, Status
 from redrive.core.moves import Move
+from redrive.core.plan import Plan
 from redrive.core.query import parse
+from redrive.errors import PayloadError
 from redrive.stores.clock import ManualClock
 from redrive.stores.contract import QueueSpec, Want, WorkerBeat
 
@@ -34,7 +36,6 @@ LOOKALIKES = [
     "é" * 400,
     "𓀀" * 151,
 ]
-SURROGATES = ["\udcff", "a\ud800b" * 200, "\ud83d" + SHORTENED]
 _PIECES = ["\x1a", "\x1aL", "\0", "0", "001a", "a", "L", SHORTENED, "é", "𓀀", "\U0010ffff", "'", "\\", "x" * 160]
 _FIELDS = ("queue", "kind", "content_type", "key", "idempotency_key", "origin", "handler", "tenant", "policy")
 
@@ -111,3 +112,38 @@ def test_any_text_anywhere_comes_back_as_it_was(name):
             lives()
         finally:
             runner.run(store.close())
+
+
+# ---------------------------------------------------------------------- bytes that are no text
+
+NO_TEXT = "caf\udce9"  # what a program gets of an argument in another encoding
+
+
+async def test_whatever_is_said_of_an_act_it_is_carried_out_and_kept(store):
+    said = {"by": NO_TEXT, "reason": NO_TEXT}
+    await dead(store, "a", "b")
+    await store.edit(letter_id("a"), b"{}", "application/json", version=1, **said)
+    await store.act("replay", [letter_id("a")], **said)
+    plan = await store.start_plan(Plan(verb="archive", query="status:failed", cutoff=0, **said))
+    assert (await store.step(plan.id, limit=10)).acted == (letter_id("b"),)
+    await store.pause(QUEUE, paused=True, **said)
+    kept = "caf\\udce9" if "sqlite" in type(store).__module__ else NO_TEXT  # SQLite writes it out
+    assert (await store.plan(plan.id)).reason == kept
+    assert {(entry.by, entry.reason) for entry in await store.audit()} == {(kept, kept)}
+    [state] = await store.queues()
+    assert (state.paused_by, state.reason) == (kept, kept)
+
+
+@pytest.mark.parametrize("field", _FIELDS)
+async def test_a_name_that_is_no_text_is_kept_and_acted_on_or_refused_clearly(store, field):
+    odd = draft("a", **{"queue": QUEUE, "kind": KIND, field: NO_TEXT})
+    if "sqlite" in type(store).__module__:
+        with pytest.raises(PayloadError, match="lone surrogate"):
+            await store.put([odd])
+        await put(store, "b")
+        return
+    await put(store, odd)
+    assert getattr(await get(store, "a"), field) == NO_TEXT
+    [cancelled] = await act(store, "cancel", "a")
+    assert getattr(cancelled, field) == NO_TEXT
+    await act(store, "purge", "a")

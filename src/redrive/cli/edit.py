@@ -17,6 +17,7 @@ from redrive.cli.enqueue import raw_bytes
 from redrive.cli.options import AsJson, By, Reason, Yes
 from redrive.cli.output import emit, note, say
 from redrive.cli.session import author, with_store
+from redrive.cli.typed import typed
 from redrive.errors import MoveRefused, PayloadError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 def edit(
     ctx: typer.Context,
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
+    letter_id: Annotated[str, typer.Argument(metavar="ID", callback=typed, help="The letter's id.")],
     *,
     payload: Annotated[
         str | None, typer.Option(help="The new payload instead of an editor; @FILE reads a file, - standard input.")

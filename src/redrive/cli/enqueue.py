@@ -11,6 +11,7 @@ import typer
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
 from redrive.cli.session import with_store
+from redrive.cli.typed import typed
 from redrive.errors import PayloadError
 
 if TYPE_CHECKING:
@@ -22,19 +23,21 @@ _JSON = "application/json"
 
 def enqueue(
     ctx: typer.Context,
-    kind: Annotated[str, typer.Argument(help="Which handler it is for.")],
+    kind: Annotated[str, typer.Argument(callback=typed, help="Which handler it is for.")],
     payload: Annotated[str, typer.Argument(help="JSON; @FILE reads a file, - reads standard input.")],
     *,
-    queue: Annotated[str, typer.Option(help="The queue it waits in.")] = "default",
-    key: Annotated[str | None, typer.Option(help="Letters with the same key keep their order.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="A second letter with it is a duplicate.")] = None,
+    queue: Annotated[str, typer.Option(callback=typed, help="The queue it waits in.")] = "default",
+    key: Annotated[str | None, typer.Option(callback=typed, help="Letters with the same key keep their order.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(callback=typed, help="A second letter with it is a duplicate.")
+    ] = None,
     priority: Annotated[str, typer.Option(help="high, medium or low.")] = "medium",
     delay: Annotated[float, typer.Option(min=0, help="Seconds before it may run.")] = 0.0,
     policy: Annotated[str | None, typer.Option(help="A retry policy of its own, such as linear:step=5.")] = None,
     after: Annotated[list[str] | None, typer.Option(help="Ids it waits for.")] = None,
     metadata: Annotated[list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help="Metadata.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose letter it is.")] = None,
-    content_type: Annotated[str, typer.Option(help="What the payload is.")] = _JSON,
+    tenant: Annotated[str | None, typer.Option(callback=typed, help="Whose letter it is.")] = None,
+    content_type: Annotated[str, typer.Option(callback=typed, help="What the payload is.")] = _JSON,
     as_json: AsJson = False,
 ) -> None:
     """Keep a letter; when this returns, it is durable."""
@@ -49,7 +52,7 @@ def enqueue(
         delay=delay,
         policy=_policy(policy),
         after=tuple(after or ()),
-        metadata=_pairs(metadata or []),
+        metadata=_pairs([typed(pair) for pair in metadata or []]),
         tenant=tenant,
     )
     [receipt] = with_store(ctx, lambda store: _put(store, draft), create=True)

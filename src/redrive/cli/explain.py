@@ -9,6 +9,7 @@ import typer
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say, show_table
 from redrive.cli.session import with_store
+from redrive.cli.typed import typed
 
 if TYPE_CHECKING:
     from redrive.desk.explain import Explanation, WhatIf
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def explain(
     ctx: typer.Context,
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
+    letter_id: Annotated[str, typer.Argument(metavar="ID", callback=typed, help="The letter's id.")],
     policy: Annotated[
         str | None, typer.Option("--what-if", metavar="POLICY", help="Such as exponential:max_attempts=8.")
     ] = None,

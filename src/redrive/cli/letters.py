@@ -10,6 +10,7 @@ from redrive.cli.options import AsJson, Limit, Query
 from redrive.cli.output import cell, emit, say, show_table
 from redrive.cli.plain import plain
 from redrive.cli.session import with_store
+from redrive.cli.typed import typed
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
@@ -44,7 +45,7 @@ def ls(
 
 def show(
     ctx: typer.Context,
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
+    letter_id: Annotated[str, typer.Argument(metavar="ID", callback=typed, help="The letter's id.")],
     as_json: AsJson = False,
 ) -> None:
     """Show everything kept of a letter, its payload included."""

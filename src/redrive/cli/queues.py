@@ -9,8 +9,9 @@ import typer
 from redrive.cli.options import AsJson, By, Reason
 from redrive.cli.output import emit, say, show_table
 from redrive.cli.session import author, with_store
+from redrive.cli.typed import typed
 
-Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+Name = Annotated[str, typer.Argument(metavar="QUEUE", callback=typed, help="The queue's name.")]
 _COLUMNS = ("queue", "paused", "pending", "in flight", "failed", "ordered", "max size", "rate", "reason")
 
 app = typer.Typer(rich_markup_mode=None, help="List, pause and resume queues.")

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from redrive.cli.typed import typed
 from redrive.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def author(ctx: typer.Context, by: str) -> str:
     """Return who acts: as given, as set, or user@host."""
     import socket
 
-    return by or settings_of(ctx).by or f"{_user()}@{socket.gethostname()}"
+    return typed(by or settings_of(ctx).by or f"{_user()}@{socket.gethostname()}")
 
 
 async def _use(url: str, work: Callable[[Store], Awaitable[T]], *, create: bool) -> T:

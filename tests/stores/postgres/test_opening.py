@@ -94,6 +94,21 @@ def test_a_schema_name_that_nobody_should_have_is_refused(name):
         PostgresStore("postgresql://localhost/x", schema=name)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ana:s3cret@db:5432/shop",
+        "postgresql://ana:s%2Fcr%23t@one:5432,two:5433/shop?target_session_attrs=read-write",
+        "postgresql://[::1]:5432/shop",
+        "postgresql://ana@%2Frun%2Fpostgresql/shop",
+        "postgresql:///shop?host=/run/postgresql&user=ana@example",
+        "postgres://",
+    ],
+)
+def test_every_form_of_a_servers_url_is_taken(url):
+    assert open_store(url).dsn.partition("?")[0] == url.partition("?")[0]
+
+
 def test_a_missing_driver_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("redrive.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)

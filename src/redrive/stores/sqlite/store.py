@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
+from msgspec.structs import replace
 
-from redrive.errors import StoreClosed
+from redrive.errors import PayloadError, StoreClosed
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import acting, claiming, finding, putting, retaining, rows, settling, sharing
 from redrive.stores.sqlite.file import File, explain_error, immediately, migrate
+from redrive.stores.sqlite.texts import written_out
 from redrive.stores.sqlite.turn import BOOT_SHIFT
 from redrive.stores.sqlite.writer import Writer
 
@@ -137,7 +139,13 @@ class SqliteStore:
     async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep *drafts*, all or none; durable once it returns."""
         hit("put.before")
-        receipts = await self._write(putting.put, drafts)
+        try:
+            receipts = await self._write(putting.put, drafts)
+        except UnicodeEncodeError:
+            raise PayloadError(
+                "cannot keep these letters in a SQLite file: a key, kind or other name has a lone surrogate, which is "
+                "no text; decode it as UTF-8 with errors='replace' first"
+            ) from None
         hit("put.after")
         return receipts
 
@@ -213,7 +221,7 @@ class SqliteStore:
 
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*."""
-        await self._write(sharing.pause, queue, paused, by, reason)
+        await self._write(sharing.pause, written_out(queue), paused, written_out(by), written_out(reason))
 
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately."""
@@ -273,11 +281,12 @@ class SqliteStore:
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
     ) -> list[Letter]:
         """Act on these letters, all or none."""
-        return await self._write(acting.act, verb, letter_ids, by, reason, generation)
+        return await self._write(acting.act, verb, letter_ids, written_out(by), written_out(reason), generation)
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off is now."""
-        return await self._write(acting.start_plan, plan)
+        told = {"by": written_out(plan.by), "reason": written_out(plan.reason)}
+        return await self._write(acting.start_plan, replace(plan, **told))
 
     async def step(self, plan_id: str, *, limit: int) -> Step:
         """Act on the next page of a plan."""
@@ -294,7 +303,8 @@ class SqliteStore:
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
     ) -> Letter:
         """Replace a payload, compare-and-set on its version."""
-        return await self._write(acting.edit, letter_id, (payload, content_type), version, by, reason)
+        told = (written_out(by), written_out(reason))
+        return await self._write(acting.edit, letter_id, (payload, content_type), version, *told)
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""

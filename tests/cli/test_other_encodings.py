@@ -1,0 +1,60 @@
+"""Arguments in another encoding than the system's are kept, and never end in a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+ENGLISH = {**os.environ, "PYTHONUTF8": "1"}
+CAFE = b"caf\xe9"  # in Latin-1
+
+
+def run(url: str, *arguments: bytes | str, code: int = 0) -> str:
+    command = [sys.executable, "-m", "redrive.cli", "--url", url, *arguments]
+    done = subprocess.run(command, env=ENGLISH, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return f"sqlite:///{tmp_path / 'redrive.db'}"
+
+
+def test_a_letter_is_kept_with_what_was_typed(url):
+    said = (b"--key", CAFE, b"--meta", b"place=" + CAFE, b"--tenant", CAFE, b"--idempotency-key", CAFE)
+    letter = run(url, "enqueue", CAFE, "{}", "--queue", CAFE, *said).strip()
+    shown = run(url, "show", letter)
+    assert shown.count("caf\\xe9") >= 5
+
+
+def test_a_payload_is_kept_byte_by_byte(url):
+    letter = run(url, "enqueue", "kind", CAFE, "--content-type", "application/octet-stream").strip()
+    assert CAFE.hex() in run(url, "show", letter).replace(" ", "")
+
+
+def test_an_act_is_carried_out_whatever_its_reason(url):
+    letter = run(url, "enqueue", "kind", "{}").strip()
+    run(url, "queues", "pause", CAFE, "--reason", CAFE, "--by", CAFE)
+    run(url, "cancel", letter, "--reason", CAFE, "--by", CAFE)
+    assert run(url, "audit").count("caf\\xe9") >= 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", CAFE],
+        ["explain", CAFE],
+        ["replay", CAFE],
+        ["replay", "--resume", CAFE],
+        ["ls", "-q", CAFE],
+        ["ls", "--cursor", CAFE],
+    ],
+)
+def test_what_names_nothing_is_refused_in_a_sentence(url, command):
+    run(url, "enqueue", "kind", "{}")
+    assert "redrive: " in run(url, *command, code=1)
