@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,6 +62,7 @@ def find(name: str) -> object:
         raise HandlerError(f"cannot load {name!r}: write it as module:attribute, such as shop:app")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - compared with text
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    _set_up_django()
     try:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -72,6 +74,14 @@ def find(name: str) -> object:
             raise HandlerError(f"cannot load {name!r}: module {module_name!r} has no {attribute!r}")
         found = getattr(found, part)
     return found
+
+
+def _set_up_django() -> None:
+    """Load the apps of the Django project that the environment names, so that handlers may use its models."""
+    if os.environ.get("DJANGO_SETTINGS_MODULE") and find_spec("django") is not None:
+        import django
+
+        django.setup()  # does nothing the second time
 
 
 def _checked(name: str, found: object) -> Redrive:

@@ -1,12 +1,17 @@
-"""SQLAlchemy 2: sessions and connections, blocking and awaited, over whichever PostgreSQL driver."""
+"""
+SQLAlchemy 2: blocking sessions and connections, over any PostgreSQL driver.
+
+Owns these, and telling awaited ones apart without importing them: SQLAlchemy's asyncio needs greenlet, which a
+program that never awaits need not have.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, event, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
 from redrive.errors import SourceError
@@ -15,22 +20,27 @@ from redrive.sources.outbox.statements import by_name, no_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from contextlib import AbstractContextManager
 
+    from redrive.sources.outbox.face import AwaitedDriver, BlockingDriver
     from redrive.sources.outbox.statements import Statement
 
 _NEWS = "redrive.news"  # where a session remembers whom to call after its commit
 _text = lru_cache(text)
 
 
-def driver(connection: object) -> Blocking | Awaited:
+_ASYNC = "sqlalchemy.ext.asyncio"
+
+
+def driver(connection: object) -> BlockingDriver | AwaitedDriver:
     """Return the driver of a session or connection; a scoped session stands for its current one."""
-    if isinstance(connection, scoped_session | async_scoped_session):
+    if any(kind.__module__.startswith(_ASYNC) for kind in type(connection).__mro__):
+        awaited: AwaitedDriver = import_module("redrive.sources.outbox.drivers.sqlalchemy_async").driver(connection)
+        return awaited
+    if isinstance(connection, scoped_session):
         connection = connection.registry()
     if isinstance(connection, Session | Connection):
         return Blocking(connection)
-    if isinstance(connection, AsyncSession | AsyncConnection):
-        return Awaited(connection)
     raise unknown(connection)
 
 
@@ -48,7 +58,8 @@ def _check(connection: Connection) -> None:
         raise no_transaction("it is in AUTOCOMMIT mode: use another isolation level")
 
 
-def _call_after(session: Session, call: Callable[[], None]) -> None:
+def call_after(session: Session, call: Callable[[], None]) -> None:
+    """Call it once the session's outermost transaction has committed."""
     session.info.setdefault(_NEWS, set()).add(call)
     if not event.contains(session, "after_commit", _committed):
         event.listen(session, "after_commit", _committed)
@@ -83,35 +94,5 @@ class Blocking:
         """Call it after the commit of a Session; a Connection tells nobody of its commits."""
         if isinstance(self._session, Connection):
             return False
-        _call_after(self._session, call)
+        call_after(self._session, call)
         return True
-
-
-class Awaited:
-    """An AsyncSession or an AsyncConnection."""
-
-    blocks = False
-
-    def __init__(self, session: AsyncSession | AsyncConnection) -> None:
-        self._session = session
-
-    async def fetch(self, sql: Statement, values: Sequence[Any]) -> Sequence[Any]:
-        """Run *sql*; what the session has not flushed yet stays so."""
-        session = self._session
-        connection = session if isinstance(session, AsyncConnection) else await session.connection()
-        return await connection.run_sync(_fetch, sql, values)
-
-    def block(self) -> AbstractAsyncContextManager[Any]:
-        """Open a transaction, or a savepoint in the one that is open."""
-        return self._session.begin_nested() if self._session.in_transaction() else self._session.begin()
-
-    def after_commit(self, call: Callable[[], None]) -> bool:
-        """Call it after the commit of an AsyncSession; an AsyncConnection tells nobody of its commits."""
-        if isinstance(self._session, AsyncConnection):
-            return False
-        _call_after(self._session.sync_session, call)
-        return True
-
-
-def _fetch(connection: Connection, sql: Statement, values: Sequence[Any]) -> Sequence[Any]:
-    return Blocking(connection).fetch(sql, values)
