@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
@@ -88,8 +89,8 @@ class Redrive:
         self._opening = threading.Lock()
         self._opened_by = 0  # the process: what was opened before a fork is not for the child
         self._running: dict[Worker, asyncio.AbstractEventLoop] = {}
-        self._reporter: SentryReporter | None = None
-        self._sync = Sync(self)
+        self._reporters: list[SentryReporter] = []  # one at most, shared with the twin
+        self._syncs: dict[bool, Sync] = {}  # by whether it needs connections of its own
 
     # ------------------------------------------------------------------ declaring
 
@@ -367,11 +368,12 @@ class Redrive:
 
     def _report(self) -> None:
         """Tell Sentry of dead letters, if that is set; a fork has a reporter of its own."""
-        if self._reporter is not None:
-            self.hub.unlisten(self._reporter)
-        self._reporter = open_reporter(self.settings)
-        if self._reporter is not None:
-            self.hub.listen(self._reporter, routine=False)
+        while self._reporters:
+            self.hub.unlisten(self._reporters.pop())
+        reporter = open_reporter(self.settings)
+        if reporter is not None:
+            self._reporters.append(reporter)
+            self.hub.listen(reporter, routine=False)
 
     async def _declare_subscriptions(self) -> None:
         for event, handler in self._subscriptions:
@@ -389,8 +391,8 @@ class Redrive:
         if self._outboxes is not None:
             await asyncio.to_thread(self._outboxes.close)  # it may wait for a server that is away
         await self.store.close()
-        if self._reporter is not None:
-            await asyncio.to_thread(self._reporter.close)
+        for reporter in self._reporters:
+            await asyncio.to_thread(reporter.close)
 
     @contextlib.contextmanager
     def using(self, store: Store, clock: Clock) -> Iterator[None]:
@@ -420,5 +422,19 @@ class Redrive:
 
     @property
     def sync(self) -> Sync:
-        """The same application for code that cannot await: `app.sync.enqueue(…)`, `app.sync.desk.ls(…)`."""
-        return self._sync
+        """
+        The same application for code that cannot await: `app.sync.enqueue(…)`, `app.sync.desk.ls(…)`.
+
+        It may be used beside `await app.…`, also where a store's connections belong to one event loop.
+        """
+        apart = self.store.features.one_loop and self._url is not None
+        if apart not in self._syncs:
+            self._syncs[apart] = Sync(self._twin() if apart else self)
+        return self._syncs[apart]
+
+    def _twin(self) -> Redrive:
+        """Return this application with connections of its own, for another event loop."""
+        twin = copy.copy(self)
+        own = {"store": open_store(self.settings.url), "_opening": threading.Lock(), "_opened_by": 0}
+        twin.__dict__.update(own, _outboxes=None, _running={})
+        return twin

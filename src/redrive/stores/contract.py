@@ -37,6 +37,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     hosts: bool = False  # … on several hosts
     ordered: bool = True  # order per key
     search: bool = True  # fast substring search over error texts
+    one_loop: bool = False  # its connections belong to the event loop that opened it
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

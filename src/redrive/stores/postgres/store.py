@@ -62,7 +62,8 @@ _MANY = 100  # settlements that are worth a connection of their own
 class PostgresStore:
     """Letters in one schema of a PostgreSQL database; any number of processes and hosts may use it."""
 
-    features = Features(durable=True, shared=True, hosts=True, search=False)  # search: looked up when it is opened
+    # search: looked up when it is opened
+    features = Features(durable=True, shared=True, hosts=True, search=False, one_loop=True)
 
     def __init__(
         self,
