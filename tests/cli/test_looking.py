@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from redrive.cli import app
 from redrive.core.letter import BYTES
+from redrive.stores.contract import WorkerBeat
 
 LETTER_KEYS = [
     "id", "queue", "kind", "status", "priority", "attempts", "losses", "cycles", "category", "error_type", "last_error",
@@ -72,6 +74,18 @@ def test_stats_have_balanced_books(redrive, failures):
     }  # fmt: skip
     assert found["balanced"] is True
     assert "the books balance" in redrive("stats").stdout
+
+
+def test_stats_and_top_name_the_workers_that_live_and_no_others(redrive):
+    async def look(mill):
+        for name in ("stays", "ends"):
+            await mill.store.extend(WorkerBeat(name=name, kinds=("order.created",)), [], lease=60)
+        await mill.store.leave("ends")
+        return [await asyncio.to_thread(redrive, *asked) for asked in (("stats",), ("top", "--once"))]
+
+    for shown in redrive.fill(look):
+        assert "stays" in shown.stdout
+        assert "ends" not in shown.stdout
 
 
 def test_top_once_prints_one_frame_and_ends(redrive, failures):

@@ -251,14 +251,46 @@ async def test_a_heartbeat_names_the_claims_that_are_no_longer_held(store, clock
 
 
 async def test_workers_are_listed_by_name_and_alive_while_their_lease_lasts(store, clock):
-    await store.extend(WorkerBeat(name="b", kinds=("x", "y"), in_flight=3), [], lease=60)
+    await store.extend(WorkerBeat(name="b", kinds=("x", "y")), [], lease=60)
     await store.extend(WorkerBeat(name="a", kinds=(KIND,)), [], lease=10)
     clock.advance(30)
     first, second = await store.workers()
 
     assert (first.name, first.alive) == ("a", False)
-    assert (second.name, second.kinds, second.in_flight, second.alive) == ("b", ("x", "y"), 3, True)
+    assert (second.name, second.kinds, second.alive) == ("b", ("x", "y"), True)
     assert second.seen_us == clock.wall_us() - 30_000_000
+
+
+async def test_a_worker_is_listed_with_the_letters_that_are_in_its_hands_now(store):
+    await put(store, "a", "b", "c")
+    for name in ("idle", "busy"):
+        await store.extend(WorkerBeat(name=name, kinds=(KIND,)), [], lease=60)
+    first, *_ = await store.claim([WANT], lease=LEASE, worker="busy")
+    before = {beat.name: beat.in_flight for beat in await store.workers()}
+    await store.settle([(first, DELIVERED)])
+    after = {beat.name: beat.in_flight for beat in await store.workers()}
+
+    assert (before, after) == ({"busy": 3, "idle": 0}, {"busy": 2, "idle": 0})
+
+
+async def test_a_worker_that_signed_off_is_listed_no_more(store):
+    for name in ("stays", "ends"):
+        await store.extend(WorkerBeat(name=name, kinds=(KIND,)), [], lease=60)
+    await store.leave("ends")
+    await store.leave("never came")
+
+    assert [beat.name for beat in await store.workers()] == ["stays"]
+
+
+async def test_what_a_worker_holds_when_it_signs_off_is_rescued(store, clock):
+    await put(store, "a")
+    await store.extend(WorkerBeat(name="ends", kinds=(KIND,)), [], lease=10)
+    await store.claim([WANT], lease=10, worker="ends")
+    await store.leave("ends")
+    clock.advance(11)
+
+    assert not any(beat.alive for beat in await store.workers())
+    assert names(await store.expired(10)) == ["a"]
 
 
 async def test_a_worker_says_from_which_queue_it_takes_each_kind(store):

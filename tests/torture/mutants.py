@@ -56,8 +56,8 @@ def _rescue_by_time() -> None:
 def _rescue_of_the_living() -> None:
     """A letter is taken back while its worker lives and renews its lease; the tokens are checked."""
 
-    def expired(connection: Any, _lease_now: int, now_us: int, limit: int) -> Any:
-        return original(connection, 1 << 62, now_us, limit)
+    def expired(connection: Any, _lease_now: int, now_us: int, limit: int, is_dead: Any) -> Any:
+        return original(connection, 1 << 62, now_us, limit, is_dead)
 
     original, claiming.expired = claiming.expired, expired
 

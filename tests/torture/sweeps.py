@@ -41,13 +41,13 @@ class Metronome:
 
     def watch(self) -> None:
         """Watch every worker that this process runs from now on."""
-        look_after, duties = Worker._look_after, Worker._duties
+        rescue, duties = Worker._rescue, Worker._duties
 
         async def watched(worker: Worker) -> None:
             self._note("began")
             ended = "broken"
             try:
-                await look_after(worker)
+                await rescue(worker)
                 ended = "swept"
             finally:
                 self._note(ended)
@@ -56,7 +56,7 @@ class Metronome:
             self._note("ready")
             return [*duties(worker), self._beat()]
 
-        Worker._look_after, Worker._duties = watched, accompanied
+        Worker._rescue, Worker._duties = watched, accompanied
 
     async def _beat(self) -> None:
         while True:

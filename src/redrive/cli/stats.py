@@ -39,6 +39,8 @@ def stats(
             show_table("", (f"failed by {name}", "letters"), list(counts.items()))
     if any(week.failed for week in found.failed_by_week):
         show_table("", ("failed by week", "letters"), [_week(week) for week in found.failed_by_week])
+    if alive := [(one.name, one.in_flight, one.seen_at) for one in found.workers if one.alive]:
+        show_table("", ("worker", "in flight", "seen"), alive)
     for line in remarks(found):
         say(line)
     return None

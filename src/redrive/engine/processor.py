@@ -407,7 +407,7 @@ class Processor:
         self.wake.set()
 
     async def rescue(self, limit: int = 200) -> int:
-        """Take back letters whose lease ended, as `decide` says; return how many, 0 if one could not be settled."""
+        """Take back lost letters, as `decide` says; return how many, 0 if one could not be settled."""
         claims = await self._store.expired(limit)
         hit("rescue.before_settle")
         if not claims:
@@ -427,4 +427,4 @@ class Processor:
 
 
 def _lost(claim: Claim) -> Lost:
-    return Lost(f"its lease ended; worker {claim.letter.worker} is gone or hangs")
+    return Lost(f"worker {claim.letter.worker} died, or hung until its lease ended")

@@ -102,6 +102,7 @@ class Worker:
             for duty in duties:
                 duty.cancel()
             await asyncio.gather(*duties, return_exceptions=True)
+            await self._sign_off()
         idle = not self._stopped.is_set()
         self._tell_abandoned()
         self._announce(WorkerStopped(worker=self.name, why="nothing left to do" if idle else "stopped"))
@@ -132,7 +133,7 @@ class Worker:
     def _duties(self) -> list[Awaitable[None]]:
         return [
             self._every(self._lease / 3, self._beat),
-            self._every(self._sweep, *map(self._surviving, self._sweeps)),
+            self._sweeping(),
             self._every(_GLANCE, self._surviving(self._glance)),
             self._again(self._listen),
             self._again(self._spreader.run),
@@ -172,6 +173,12 @@ class Worker:
             self._faults.tell(step.__name__.strip("_"), error)
             return True
         return False
+
+    async def _sweeping(self) -> None:
+        """Look for lost letters at once, because the process before this one may have died; then sweep now and then."""
+        with contextlib.suppress(StoreError):
+            await self._surviving(self._rescue)()
+        await self._every(self._sweep, *map(self._surviving, self._sweeps))
 
     # ------------------------------------------------------------------ rounds
 
@@ -258,6 +265,12 @@ class Worker:
         breakers = tuple(self._lines.by_kind[kind].breaker or "" for kind in self._kinds)
         beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, breakers=breakers, in_flight=len(held))
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
+
+    async def _sign_off(self) -> None:
+        """Let nobody take this worker for one that lives or has died; a store that is away finds out by the lease."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._store.leave(self.name)
 
     async def _rescue(self) -> None:
         """Take back what others lost."""

@@ -111,7 +111,7 @@ STORE_METRICS = (  # read from the store: the same from every process
     ),
     Metric("redrive_queue_paused", "gauge", ("queue",), "1 while a queue is paused."),
     Metric("redrive_breaker_state", "gauge", ("breaker", "state"), "1 for the state a breaker is in, else 0."),
-    Metric("redrive_workers_alive", "gauge", (), "Workers whose lease lasts."),
+    Metric("redrive_workers_alive", "gauge", (), "Workers that live."),
 )
 
 METRICS = (*FACT_METRICS, *STORE_METRICS)

@@ -93,7 +93,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...]
     queues: tuple[str, ...] = ()  # where each of the kinds is taken from, in their order; empty is anywhere
     breakers: tuple[str, ...] = ()  # which breaker each of the kinds needs, in their order; "" is none
-    in_flight: int = 0
+    in_flight: int = 0  # when read: the letters that the store knows to be in its hands now
     seen_us: int = 0
     alive: bool = True
 
@@ -238,10 +238,13 @@ class Store(Protocol):
 
     async def expired(self, limit: int) -> list[Claim]:
         """
-        Return claims whose lease ended, oldest first; settling them is fenced like any other.
+        Return claims whose lease ended or whose worker is known to be dead; settling them is fenced like any other.
 
         The payloads of their letters are empty: what becomes of a lost letter does not depend on it.
         """
+
+    async def leave(self, worker: str) -> None:
+        """Forget *worker*, which has ended in order; what it still holds is rescued as a dead worker's would be."""
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """

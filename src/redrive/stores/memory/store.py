@@ -121,6 +121,11 @@ class MemoryStore:
         with self._turn() as ledger:
             return working.expired(ledger, limit)
 
+    async def leave(self, worker: str) -> None:
+        """Forget *worker*, which has ended."""
+        with self._turn() as ledger:
+            ledger.beats.pop(worker, None)
+
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
         with self._turn() as ledger:

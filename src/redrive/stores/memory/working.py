@@ -7,6 +7,7 @@ counts only while the letter is in flight under the claim's own token.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -99,8 +100,13 @@ def extend(ledger: Ledger, beat: WorkerBeat, claims: Sequence[Claim], lease: flo
 def workers(ledger: Ledger) -> list[WorkerBeat]:
     """Return the workers seen lately, by name."""
     since, now_ms = ledger.now_us - _SEEN_LATELY, ledger.now_ms
+    holds = Counter(row.letter.worker for row in ledger.shelf.in_flight.values())
     seen = (ledger.beats[name] for name in sorted(ledger.beats))
-    return [replace(beat, alive=now_ms <= until) for beat, until in seen if beat.seen_us >= since]
+    return [
+        replace(beat, alive=now_ms <= until, in_flight=holds[beat.name])
+        for beat, until in seen
+        if beat.seen_us >= since
+    ]
 
 
 def expired(ledger: Ledger, limit: int) -> list[Claim]:

@@ -76,6 +76,11 @@ async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> N
     await turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
 
+async def leave(turn: Turn, worker: str) -> None:
+    """Forget a worker that has ended."""
+    await turn.rows("leave", name(worker))
+
+
 async def workers(turn: Turn) -> list[WorkerBeat]:
     """Return the workers seen lately."""
     return [_beat(turn, row) for row in await turn.rows("workers", turn.now.lease)]

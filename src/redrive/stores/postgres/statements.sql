@@ -96,9 +96,14 @@ INSERT INTO {schema}.outbox_queues (name, paused, paused_by, reason) VALUES ($1,
 ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, paused_by = excluded.paused_by, reason = excluded.reason
 
 -- name: workers
-SELECT name, kinds, in_flight, {schema}.outbox_us(seen_at) AS seen_us,
+SELECT name, kinds, coalesce(held.n, 0) AS in_flight, {schema}.outbox_us(seen_at) AS seen_us,
        lease_until >= coalesce({schema}.outbox_at($1), clock_timestamp()) AS alive
-  FROM {schema}.outbox_workers ORDER BY name
+  FROM {schema}.outbox_workers LEFT JOIN (
+       SELECT worker, count(*) AS n FROM {schema}.outbox WHERE status = 'in_flight' GROUP BY worker) AS held
+    ON held.worker = name ORDER BY name
+
+-- name: leave
+DELETE FROM {schema}.outbox_workers WHERE name = $1
 
 -- name: lock_state
 SELECT pg_advisory_xact_lock(hashtextextended($2, hashtextextended($1, 13)))

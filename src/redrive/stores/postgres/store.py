@@ -306,6 +306,10 @@ class PostgresStore:
         """Return claims whose lease ended."""
         return await self._calls.read(left.expired, limit)
 
+    async def leave(self, worker: str) -> None:
+        """Forget *worker*, which has ended."""
+        await self._calls.write(sharing.leave, worker)
+
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
         return await self._calls.write(left.backlog, wants)

@@ -23,9 +23,10 @@ from redrive.stores.sqlite import rows
 from redrive.stores.sqlite.turn import Trait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from redrive.stores.contract import Want, WorkerBeat
+    from redrive.stores.sqlite.living import Living
     from redrive.stores.sqlite.turn import Turn
 
 _CANDIDATES = f"""
@@ -122,16 +123,50 @@ def _spend_allowance(turn: Turn, name: str, count: int) -> None:
         turn.forget_queues()
 
 
-def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float) -> list[Claim]:
+def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float, living: Living) -> list[Claim]:
     """Record a sign of life, renew *claims*, return those no longer held."""
     until = turn.lease(lease)
     turn.sql(
         "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?)",
         (beat.name, columns.taken_by(beat), beat.in_flight, turn.now_us, until),
     )
-    turn.sql("DELETE FROM workers WHERE seen_us < ?", (turn.now_us - 3_600_000_000,))
+    _forget_silent(turn, living)
     turn.sql(_FORGET)
     return [claim for token, group in by_token(claims).items() for claim in _renew(turn, token, group, until)]
+
+
+def _forget_silent(turn: Turn, living: Living) -> None:
+    """Forget workers that were last seen an hour ago and whose lease is over."""
+    over = "FROM workers WHERE seen_us < ? AND lease < ?"
+    bindings = (turn.now_us - 3_600_000_000, turn.lease(0))
+    silent = [str(name) for (name,) in turn.sql(f"SELECT name {over}", bindings)]
+    for name in silent:
+        living.bury(name)
+    if silent:
+        turn.sql(f"DELETE {over}", bindings)
+
+
+def leave(turn: Turn, worker: str) -> bool:
+    """Forget a worker that has ended; False if it still holds letters: then it is kept until they are rescued."""
+    settled = not _holds(turn, worker)
+    turn.sql("DELETE FROM workers WHERE name = ?" if settled else _OVER, (worker,))
+    return settled
+
+
+def bury(turn: Turn, living: Living) -> None:
+    """Remove what dead workers left beside the file, once nothing that they held needs it any more."""
+    for name in [str(name) for (name,) in turn.sql("SELECT name FROM workers")]:
+        if living.is_dead(name) and not _holds(turn, name):
+            turn.sql(_OVER, (name,))
+            living.bury(name)
+
+
+_OVER = "UPDATE workers SET lease = 0 WHERE name = ?"
+
+
+def _holds(turn: Turn, worker: str) -> bool:
+    held = "SELECT 1 FROM holders WHERE worker = ? AND token IN (SELECT token FROM letters WHERE status = 'in_flight')"
+    return turn.sql(held, (worker,)).fetchone() is not None
 
 
 def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
@@ -161,12 +196,19 @@ def held_of(turn: Turn, token: int, claims: Sequence[Claim]) -> set[int]:
     return {row[0] for row in turn.sql(sql, (places, token))}
 
 
-def expired(connection: apsw.Connection, lease_now: int, now_us: int, limit: int) -> list[Claim]:
-    """Return claims whose lease ended, oldest first."""
-    sql = f"SELECT {rows.LISTED} FROM letters WHERE status = 'in_flight' AND lease < ? ORDER BY lease LIMIT ?"  # noqa: S608
-    found: list[Row] = connection.execute(sql, (lease_now, limit)).fetchall()
+def expired(
+    connection: apsw.Connection, lease_now: int, now_us: int, limit: int, is_dead: Callable[[str], bool]
+) -> list[Claim]:
+    """Return claims whose lease ended, and those of workers that are known to be dead, oldest first."""
+    dead = [name for (name,) in connection.execute("SELECT name FROM workers") if is_dead(str(name))]
+    lost = f"lease < ? {_HELD_BY_THE_DEAD.format(', '.join('?' * len(dead))) if dead else ''}"
+    sql = f"SELECT {rows.LISTED} FROM letters WHERE status = 'in_flight' AND ({lost}) ORDER BY lease LIMIT ?"  # noqa: S608
+    found: list[Row] = connection.execute(sql, (lease_now, *dead, limit)).fetchall()
     letters = [(row[0], rows.letter_of(connection, row)) for row in found]
     return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]
+
+
+_HELD_BY_THE_DEAD = "OR token IN (SELECT token FROM holders WHERE worker IN ({}))"
 
 
 def backlog(connection: apsw.Connection, wants: Sequence[Want], now_us: int) -> Backlog:

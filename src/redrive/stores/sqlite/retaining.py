@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.stores import columns
-from redrive.stores.sqlite import acting, rows
+from redrive.stores.sqlite import acting, claiming, rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.stores.contract import Retention
+    from redrive.stores.sqlite.living import Living
     from redrive.stores.sqlite.turn import Turn
 
 Key = tuple[str, str]  # handler, idempotency key
@@ -27,8 +28,9 @@ _broom = msgspec.json.Decoder(Key)
 _START: Key = ("", "")
 
 
-def retain(turn: Turn, retention: Retention, limit: int) -> int:
+def retain(turn: Turn, retention: Retention, limit: int, living: Living) -> int:
     """Look at the next *limit* letters and remove those past their time; forget handled keys likewise."""
+    claiming.bury(turn, living)
     (broom,) = rows.the_row(turn.connection, "SELECT broom FROM meta")
     sql = "SELECT seq, status, updated_us FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"
     seen: list[Any] = turn.sql(sql, (broom, limit)).fetchall()

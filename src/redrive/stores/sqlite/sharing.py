@@ -20,7 +20,7 @@ from redrive.stores.sqlite import lanes
 from redrive.stores.sqlite.turn import QueueRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import apsw
 
@@ -77,19 +77,28 @@ def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  
     turn.rang = True
 
 
-def workers(connection: apsw.Connection, lease_now: int) -> list[WorkerBeat]:
+_WORKERS = """
+SELECT name, kinds, coalesce(n, 0), seen_us, lease >= ? FROM workers LEFT JOIN (
+    SELECT worker, count(*) AS n FROM letters CROSS JOIN holders USING (token)
+     WHERE status = 'in_flight' GROUP BY worker
+) ON worker = name ORDER BY name
+"""
+
+
+def workers(connection: apsw.Connection, lease_now: int, is_dead: Callable[[str], bool]) -> list[WorkerBeat]:
     """Return the workers seen lately."""
-    sql = "SELECT name, kinds, in_flight, seen_us, lease FROM workers ORDER BY name"
-    return [_beat(lease_now, *row) for row in connection.execute(sql)]
+    return [_beat(is_dead, *row) for row in connection.execute(_WORKERS, (lease_now,))]
 
 
-def _beat(lease_now: int, name: str, taken: str, in_flight: int, seen_us: int, lease: int) -> WorkerBeat:
+def _beat(
+    is_dead: Callable[[str], bool], name: str, taken: str, in_flight: int, seen_us: int, lease_lasts: int
+) -> WorkerBeat:
     return WorkerBeat(
         name=name,
         **columns.read_taken(taken)._asdict(),
         in_flight=in_flight,
         seen_us=seen_us,
-        alive=lease >= lease_now,
+        alive=bool(lease_lasts) and not is_dead(name),
     )
 
 

@@ -26,6 +26,7 @@ from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import acting, claiming, finding, putting, retaining, rows, settling, sharing
 from redrive.stores.sqlite.file import File, explain_error, immediately, migrate
+from redrive.stores.sqlite.living import Living
 from redrive.stores.sqlite.texts import written_out
 from redrive.stores.sqlite.turn import BOOT_SHIFT
 from redrive.stores.sqlite.writer import Writer
@@ -70,6 +71,7 @@ class SqliteStore:
         self.path = str(path)
         self._clock = clock or SystemClock()
         self._file = File(path, vfs=vfs)
+        self._living = Living(self.path)
         self._taker = claiming.Taker()
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
@@ -108,6 +110,7 @@ class SqliteStore:
             await asyncio.to_thread(readers.shutdown)
             await writer.close()
             self._ear.close()
+            self._living.release_all()
 
     def _write(self, function: Callable[..., T], *arguments: Any, urgent: bool = False) -> asyncio.Future[T]:
         if self._writer is None:
@@ -151,6 +154,7 @@ class SqliteStore:
 
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
         """Claim due letters."""
+        self._living.hold(worker)
         return _claims(await self._write(self._taker.claim, wants, lease, worker))
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
@@ -165,6 +169,7 @@ class SqliteStore:
     ) -> Exchanged:
         """Settle and claim in one transaction."""
         hit("exchange.before")
+        self._living.hold(worker)
         accepted, taken = await self._write(self._exchange, settlements, wants, lease, worker)
         hit("exchange.after")
         return Exchanged(accepted, _claims(taken))
@@ -179,13 +184,20 @@ class SqliteStore:
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
         hit("extend.before")
-        lost = await self._write(claiming.extend, beat, claims, lease, urgent=True)
+        self._living.hold(beat.name)
+        lost = await self._write(claiming.extend, beat, claims, lease, self._living, urgent=True)
         hit("extend.after")
         return lost
 
     async def expired(self, limit: int) -> list[Claim]:
-        """Return claims whose lease ended."""
-        return await self._read(claiming.expired, self._lease_now(), self._clock.wall_us(), limit)
+        """Return claims whose lease ended, and those of workers that are known to be dead."""
+        lease_now, now_us = self._lease_now(), self._clock.wall_us()
+        return await self._read(claiming.expired, lease_now, now_us, limit, self._living.is_dead)
+
+    async def leave(self, worker: str) -> None:
+        """Forget *worker*, which has ended; what it still holds is everybody's."""
+        settled = await self._write(claiming.leave, worker)
+        self._living.release(worker, remove=settled)
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
@@ -225,7 +237,7 @@ class SqliteStore:
 
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately."""
-        return await self._read(sharing.workers, self._lease_now())
+        return await self._read(sharing.workers, self._lease_now(), self._living.is_dead)
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker."""
@@ -312,7 +324,7 @@ class SqliteStore:
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""
-        return await self._write(retaining.retain, retention, limit)
+        return await self._write(retaining.retain, retention, limit, self._living)
 
 
 def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
