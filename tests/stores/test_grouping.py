@@ -4,8 +4,9 @@ from tests.stores.samples import DELIVERED, act, dead, draft, failure, give_up, 
 
 from redrive.core.letter import Category
 from redrive.core.query import parse
-from redrive.stores.contract import books, total
+from redrive.stores.contract import Retention, books, total
 
+DAY = 86_400.0
 TIMEOUT = failure("timed out after 3 s", error_type="TimeoutError", fingerprint="t", template="timed out after <n> s")
 BUG = failure("no 'id'", error_type="KeyError", category=Category.PERMANENT, fingerprint="b", template="no <text>")
 
@@ -97,3 +98,54 @@ async def test_the_books_tell_every_letters_fate(store):
     assert books(await store.tallies()) == {
         "enqueued": 10, "pending": 1, "in_flight": 0, "delivered": 5, "failed": 1, "archived": 2, "purged": 1
     }  # fmt: skip
+
+
+async def many_distinct_and_purged(store, count: int = 30) -> None:
+    drafts = [draft(f"d{n}", failure=failure(f"no {n}", fingerprint=f"g{n}")) for n in range(count)]
+    await put(store, *drafts)
+    for verb in ("archive", "purge"):
+        await act(store, verb, *(f"d{n}" for n in range(count)))
+
+
+async def test_a_group_whose_letters_are_gone_is_forgotten_after_a_day(store, clock):
+    await many_distinct_and_purged(store)
+    clock.advance(DAY - 1)
+    await store.retain(Retention())
+    await dead(store, "soon", what=failure(fingerprint="g1"))
+    clock.advance(1)
+    await store.retain(Retention())
+    await dead(store, "late", what=failure(fingerprint="g2"))
+    found = {group.fingerprint: group.first_seen_us for group in await store.groups(parse(""))}
+
+    assert found == {"g1": clock.wall_us() - round(DAY * 1e6), "g2": clock.wall_us()}
+
+
+async def test_a_group_with_an_archived_letter_is_kept(store, clock):
+    first = clock.wall_us()
+    await dead(store, "a", what=TIMEOUT)
+    await act(store, "archive", "a")
+    clock.advance(2 * DAY)
+    await store.retain(Retention())
+    await act(store, "restore", "a")
+    [group] = await store.groups(parse(""))
+
+    assert (group.title, group.first_seen_us) == ("timed out after <n> s", first)
+
+
+async def test_groups_are_looked_at_a_page_at_a_time_and_each_has_its_turn(store, clock):
+    await dead(store, "a", what=failure(fingerprint="g0"))
+    await many_distinct_and_purged(store)
+    clock.advance(DAY)
+    for _ in range(20):
+        await store.retain(Retention(), limit=2)
+    await dead(store, "z", what=failure(fingerprint="g29"))
+
+    assert {group.first_seen_us for group in await store.groups(parse("group:g29"))} == {clock.wall_us()}
+
+
+async def test_the_tallies_of_one_status_are_found_alone(store):
+    await dead(store, "a", what=BUG)
+    await put(store, "b", "c")
+    found = await store.tallies("pending")
+
+    assert [(tally.status, tally.count) for tally in found] == [("pending", 2)]

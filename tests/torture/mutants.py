@@ -108,12 +108,10 @@ def _rescue_forgets() -> None:
 def _no_sweep() -> None:
     """A worker does all its duties but the sweep."""
 
-    async def every(self: Worker, span: float, step: Any) -> None:
-        if step == self._look_after:
-            await asyncio.Event().wait()
-        await original(self, span, step)
+    async def sweeping(_self: Worker) -> None:
+        await asyncio.Event().wait()
 
-    original, Worker._every = Worker._every, every  # type: ignore[method-assign]
+    Worker._sweeping = sweeping  # type: ignore[method-assign]
 
 
 def _endless_sweep() -> None:

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from redrive.core.facts import Abandoned, Orphaned, Purged, WorkerStarted, WorkerStopped
+from redrive.core.letter import Status
 from redrive.engine.faults import Faults
 from redrive.engine.spreading import Spreader
 from redrive.engine.switching import quick_switching
@@ -285,7 +286,7 @@ class Worker:
 
     async def _tell_orphans(self) -> None:
         """Tell once of each kind that waits in a queue from which no live worker takes it."""
-        found = orphans(await self._store.tallies(), await self._store.workers())
+        found = orphans(await self._store.tallies(Status.PENDING), await self._store.workers())
         for (queue, kind), count in found.items():
             if (queue, kind) not in self._orphans:
                 self._announce(Orphaned(queue=queue, kind=kind, count=count))

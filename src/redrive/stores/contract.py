@@ -306,8 +306,8 @@ class Store(Protocol):
     async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
         """Group the failed letters that match, biggest group first."""
 
-    async def tallies(self) -> list[Tally]:
-        """Return the maintained counts, all from one snapshot."""
+    async def tallies(self, status: str | None = None) -> list[Tally]:
+        """Return the maintained counts, all from one snapshot; with *status* only those, without reading the others."""
 
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""
@@ -340,7 +340,11 @@ class Store(Protocol):
         """Return the newest audit entries, newest first."""
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
-        """Look at some letters and remove those past their retention (counted as purged); return how many."""
+        """
+        Look at some letters and remove those past their retention (counted as purged); return how many.
+
+        Also forget groups that no failed or archived letter belongs to and that were last seen a day ago or longer.
+        """
 
 
 @runtime_checkable

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TRAITS = ("queue", "kind", "status", "category", "error_type", "group")  # what a tally knows of its letters
 
+FORGOTTEN_AFTER = 86_400.0  # seconds without a failure, for a group without letters: a replay may soon bring it back
+
 Counted = tuple[str, str, str, int]  # fingerprint, kind, category, how many
 
 

@@ -19,6 +19,7 @@ from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.stores.grouping import FORGOTTEN_AFTER
 from redrive.stores.memory import changes
 
 if TYPE_CHECKING:
@@ -172,9 +173,21 @@ def retain(ledger: Ledger, retention: Retention, limit: int) -> int:
     over = [row for row in map(ledger.shelf.rows.__getitem__, seqs) if _is_over(row.letter, retention, ledger.now_us)]
     for row in over:
         ledger.shelf.remove(row)
+    _forget_groups(ledger)
     if retention.handled is not None:
         _forget_handled(ledger, retention.handled)
     return len(over)
+
+
+def _forget_groups(ledger: Ledger) -> None:
+    """Forget groups without letters that were not seen lately."""
+    end_us = ledger.now_us - changes.span(FORGOTTEN_AFTER)
+    old = {name for name, seen in ledger.shelf.sightings.items() if seen.last_us <= end_us}
+    if old:
+        rows = ledger.shelf.rows.values()
+        old -= {row.letter.fingerprint for row in rows if row.letter.status in (Status.FAILED, Status.ARCHIVED)}
+    for name in old:
+        del ledger.shelf.sightings[name]
 
 
 def _forget_handled(ledger: Ledger, seconds: float) -> None:

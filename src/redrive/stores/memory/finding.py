@@ -88,9 +88,13 @@ def _group(ledger: Ledger, fingerprint: str, letters: list[Letter]) -> Group:
     )
 
 
-def tallies(ledger: Ledger) -> list[Tally]:
-    """Return the maintained counts."""
-    return [Tally(**traits._asdict(), count=n) for traits, n in sorted(ledger.shelf.tallies.items())]
+def tallies(ledger: Ledger, status: str | None = None) -> list[Tally]:
+    """Return the maintained counts, all or those of one status."""
+    return [
+        Tally(**traits._asdict(), count=n)
+        for traits, n in sorted(ledger.shelf.tallies.items())
+        if status in (None, traits.status)
+    ]
 
 
 def oldest_failed(ledger: Ledger) -> Letter | None:

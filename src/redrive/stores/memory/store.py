@@ -224,10 +224,10 @@ class MemoryStore:
         with self._turn() as ledger:
             return finding.groups(ledger, query, limit)
 
-    async def tallies(self) -> list[Tally]:
+    async def tallies(self, status: str | None = None) -> list[Tally]:
         """Return the maintained counts, all from one snapshot."""
         with self._turn() as ledger:
-            return finding.tallies(ledger)
+            return finding.tallies(ledger, status)
 
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""

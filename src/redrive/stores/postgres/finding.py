@@ -142,9 +142,10 @@ async def count(turn: Turn, query: Query, at_most: int) -> int:
     return int(await turn.connection.fetchval(sql, *compiled.bindings, at_most))
 
 
-async def tallies(turn: Turn) -> list[Tally]:
-    """Return the maintained counts."""
-    return [_tally(turn, row) for row in await turn.rows("tallies")]
+async def tallies(turn: Turn, status: str | None = None) -> list[Tally]:
+    """Return the maintained counts, all or those of one status."""
+    found = await (turn.rows("tallies") if status is None else turn.rows("tallies_of", status))
+    return [_tally(turn, row) for row in found]
 
 
 def _tally(turn: Turn, row: Any) -> Tally:

@@ -87,8 +87,9 @@ SELECT {schema}.outbox_order($1, $2)
 -- name: queues
 SELECT n.name, coalesce(q.ordered, false) AS ordered, q.max_size, q.rate, q.max_in_flight,
        coalesce(q.paused, false) AS paused, coalesce(q.paused_by, '') AS paused_by, coalesce(q.reason, '') AS reason
-  FROM (SELECT name FROM {schema}.outbox_queues UNION SELECT queue FROM {schema}.outbox_tallies
-        UNION SELECT queue FROM {schema}.outbox_deltas) AS n
+  FROM (SELECT name FROM {schema}.outbox_queues
+        UNION SELECT queue FROM {schema}.outbox_tallies WHERE status = 'enqueued'
+        UNION SELECT queue FROM {schema}.outbox_deltas WHERE status = 'enqueued') AS n
   LEFT JOIN {schema}.outbox_queues AS q ON q.name = n.name ORDER BY n.name
 
 -- name: pause
@@ -186,6 +187,12 @@ SELECT {letter} FROM {schema}.outbox WHERE status = 'failed' ORDER BY failed_at,
 -- name: tallies
 SELECT queue, kind, status, category, policy, error_type, fingerprint, sum(n)::bigint AS n
   FROM (SELECT * FROM {schema}.outbox_tallies UNION ALL SELECT * FROM {schema}.outbox_deltas) AS t
+ GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum(n) <> 0
+
+-- name: tallies_of
+SELECT queue, kind, status, category, policy, error_type, fingerprint, sum(n)::bigint AS n
+  FROM (SELECT * FROM {schema}.outbox_tallies WHERE status = $1
+        UNION ALL SELECT * FROM {schema}.outbox_deltas WHERE status = $1) AS t
  GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum(n) <> 0
 
 -- name: groups

@@ -403,9 +403,9 @@ class PostgresStore:
         """Group the failed letters that match."""
         return await self._calls.read(finding.groups, query, limit)
 
-    async def tallies(self) -> list[Tally]:
+    async def tallies(self, status: str | None = None) -> list[Tally]:
         """Return the maintained counts."""
-        return await self._calls.read(finding.tallies)
+        return await self._calls.read(finding.tallies, status)
 
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""

@@ -92,10 +92,12 @@ def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) 
     return sum(1 for _ in islice(_matching(connection, query, None, now_us), at_most))
 
 
-def tallies(connection: apsw.Connection) -> list[Tally]:
-    """Return the maintained counts."""
+def tallies(connection: apsw.Connection, status: str | None = None) -> list[Tally]:
+    """Return the maintained counts, all or those of one status."""
     sql = "SELECT queue, kind, status, category, policy, error_type, fingerprint, n FROM tallies WHERE n <> 0"
-    return [_tally(row) for row in connection.execute(sql)]
+    if status is None:
+        return [_tally(row) for row in connection.execute(sql)]
+    return [_tally(row) for row in connection.execute(f"{sql} AND status = ?", (status,))]
 
 
 def _tally(row: tuple[Any, ...]) -> Tally:

@@ -1,5 +1,5 @@
 """
-Retention: letters past their time, and handled keys of which no letter is left.
+Retention: letters past their time, and handled keys and groups of which no letter is left.
 
 Owns where the broom is: each call looks at some letters and some keys, and the next one goes on from there, so that
 no call takes long whatever the file holds.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.stores import columns
+from redrive.stores.grouping import FORGOTTEN_AFTER
 from redrive.stores.sqlite import acting, claiming, rows
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ Key = tuple[str, str]  # handler, idempotency key
 _LOOKUPS = 20_000  # each key is looked up in each queue and kind
 _broom = msgspec.json.Decoder(Key)
 _START: Key = ("", "")
+LINES = "SELECT queue, kind FROM tallies WHERE status = 'enqueued'"
 
 
 def retain(turn: Turn, retention: Retention, limit: int, living: Living) -> int:
@@ -42,6 +44,7 @@ def retain(turn: Turn, retention: Retention, limit: int, living: Living) -> int:
     }
     over = [seq for seq, status, updated_us in seen if status in ends and updated_us <= ends[status]]
     acting.purge(turn, over)
+    _forget_groups(turn, limit)
     if "handled" in ends:
         _forget_handled(turn, ends["handled"], limit)
     return len(over)
@@ -50,7 +53,7 @@ def retain(turn: Turn, retention: Retention, limit: int, living: Living) -> int:
 def _forget_handled(turn: Turn, end_us: int, limit: int) -> None:
     """Forget keys that were handled before *end_us* and of which no letter is kept any more."""
     kept = turn.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'handled'").fetchone()
-    lines: list[Any] = turn.sql("SELECT DISTINCT queue, kind FROM tallies").fetchall()
+    lines: list[Any] = turn.sql(LINES).fetchall()
     most = min(limit, max(10, _LOOKUPS // (len(lines) or 1)))
     page: list[Any] = turn.sql(
         "SELECT handler_name, idempotency_key, handled_us FROM event_handled "
@@ -61,6 +64,27 @@ def _forget_handled(turn: Turn, end_us: int, limit: int) -> None:
     turn.connection.executemany("DELETE FROM event_handled WHERE handler_name = ? AND idempotency_key = ?", over)
     if page or kept:
         _move_broom(turn, page[-1][:2] if len(page) == most else _START)
+
+
+def _forget_groups(turn: Turn, limit: int) -> None:
+    """Forget groups without letters that were not seen lately, of the next *limit*."""
+    kept = turn.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'groups'").fetchone()
+    page: list[Any] = turn.sql(_GROUPS, (_place.decode(kept[0]) if kept else "", limit)).fetchall()
+    end_us = turn.now_us - round(FORGOTTEN_AFTER * 1e6)
+    over = [(name,) for name, seen_us in page if seen_us <= end_us]
+    turn.connection.executemany(_FORGET_GROUP, over)
+    if page or kept:
+        place = columns.encode(page[-1][0] if len(page) == limit else "")
+        turn.sql("INSERT OR REPLACE INTO shared_state VALUES ('broom', 'groups', ?)", (place,))
+
+
+_place = msgspec.json.Decoder(str)
+_GROUPS = "SELECT fingerprint, last_seen_us FROM groups WHERE fingerprint > ? ORDER BY fingerprint LIMIT ?"
+_FORGET_GROUP = """
+DELETE FROM groups WHERE fingerprint = ?1
+   AND NOT EXISTS (SELECT 1 FROM letters WHERE fingerprint = ?1 AND dead = 1)
+   AND NOT EXISTS (SELECT 1 FROM letters WHERE fingerprint = ?1 AND archived_from IS NOT NULL)
+"""
 
 
 def _has_letter(turn: Turn, key: str, lines: Sequence[tuple[str, str]]) -> bool:

@@ -50,11 +50,14 @@ def _burst(spec: QueueSpec) -> float:
     return max(1.0, spec.rate or 0.0)
 
 
+USED = "SELECT DISTINCT queue FROM tallies WHERE status = 'enqueued'"
+
+
 def queues(connection: apsw.Connection) -> list[QueueState]:
     """Return every queue that was declared or has letters."""
     names = ", ".join(QueueRow._fields)
     declared = {row[0]: QueueRow(*row) for row in connection.execute(f"SELECT {names} FROM queues")}  # noqa: S608 - ours
-    used = {row[0] for row in connection.execute("SELECT DISTINCT queue FROM tallies")}
+    used = {row[0] for row in connection.execute(USED)}
     return [_state(declared.get(name) or QueueRow(name)) for name in sorted(used | declared.keys())]
 
 

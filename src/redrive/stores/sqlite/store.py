@@ -281,9 +281,9 @@ class SqliteStore:
         """Group the failed letters that match."""
         return await self._read(finding.groups, query, limit, self._clock.wall_us())
 
-    async def tallies(self) -> list[Tally]:
+    async def tallies(self, status: str | None = None) -> list[Tally]:
         """Return the maintained counts."""
-        return await self._read(finding.tallies)
+        return await self._read(finding.tallies, status)
 
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from redrive.stores.clock import StoreClock
 
+COUNTED = "SELECT coalesce(sum(n), 0) FROM tallies INDEXED BY tallies_status WHERE queue = ? AND status IN ({})"
 BOOT_SHIFT = 43  # a lease is milliseconds of boot clock; the boot's number stands above them
+
+
+_COME_AND_GO = ("pending", "in_flight")  # a queue's counts of these are nothing again and again; their rows stay
 
 
 class Trait(NamedTuple):
@@ -95,8 +99,7 @@ class Turn:
 
     def counted(self, queue: str, *statuses: str) -> int:
         """Return how many letters of *queue* are in *statuses*, this turn's changes included."""
-        marks = ", ".join("?" * len(statuses))
-        sql = f"SELECT coalesce(sum(n), 0) FROM tallies WHERE queue = ? AND status IN ({marks})"  # noqa: S608 - marks only
+        sql = COUNTED.format(", ".join("?" * len(statuses)))
         (kept,) = self.sql(sql, (queue, *statuses)).fetchone() or (0,)
         return int(kept) + sum(
             n for trait, n in self._deltas.items() if trait.queue == queue and trait.status in statuses
@@ -144,4 +147,14 @@ class Turn:
             self.connection.executemany(
                 "INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
                 changes,
+            )
+            self._forget_empty([change[:-1] for change in changes if change[-1] < 0 and change[2] not in _COME_AND_GO])
+
+    def _forget_empty(self, traits: list[tuple[str, ...]]) -> None:
+        """Drop counts that came to nothing: each distinct error has a row of its own, and they would stay for ever."""
+        if traits:
+            self.connection.executemany(
+                "DELETE FROM tallies WHERE queue = ? AND kind = ? AND status = ? AND category = ? AND policy = ? "
+                "AND error_type = ? AND fingerprint = ? AND n = 0",
+                traits,
             )

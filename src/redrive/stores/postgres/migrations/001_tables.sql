@@ -80,6 +80,7 @@ CREATE INDEX outbox_failed_error_type ON {schema}.outbox (error_type, seq) WHERE
 CREATE INDEX outbox_failed_category ON {schema}.outbox (category, seq) WHERE status = 'failed';
 CREATE INDEX outbox_failed_at ON {schema}.outbox (failed_at, seq) WHERE status = 'failed';
 CREATE INDEX outbox_archived_seq ON {schema}.outbox (seq) WHERE status = 'archived';
+CREATE INDEX outbox_archived_group ON {schema}.outbox (fingerprint) WHERE status = 'archived';
 
 CREATE TABLE {schema}.outbox_waits (     -- letter seq waits for letter on_seq
     on_seq  bigint NOT NULL,
@@ -102,6 +103,7 @@ CREATE TABLE {schema}.outbox_tallies (
 CREATE UNIQUE INDEX outbox_tallies_traits ON {schema}.outbox_tallies (md5(  -- seven names may be too long for an index
     queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy || E'\x1f' || error_type
     || E'\x1f' || fingerprint));
+CREATE INDEX outbox_tallies_status ON {schema}.outbox_tallies (status, queue);  -- dead letters have a row for each error
 CREATE TABLE {schema}.outbox_deltas (
     queue text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL, status text COLLATE "C" NOT NULL,
     category text COLLATE "C" NOT NULL DEFAULT '', policy text COLLATE "C" NOT NULL DEFAULT '',
@@ -157,6 +159,7 @@ CREATE TABLE {schema}.outbox_meta (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     version  integer NOT NULL,            -- the newest migration that was applied
     oldest   integer NOT NULL DEFAULT 1,  -- the oldest release's schema number that still works with it
-    broom    bigint NOT NULL DEFAULT 0    -- where retention looks next
+    broom    bigint NOT NULL DEFAULT 0,   -- where retention looks next
+    groups_broom text COLLATE "C" NOT NULL DEFAULT ''  -- … among the groups
 );
 INSERT INTO {schema}.outbox_meta (version) VALUES (0);

@@ -40,7 +40,9 @@ $$;
 -- Fold changes into the sums, a batch at a time, one folder at a time; return how many were folded.
 CREATE FUNCTION {schema}.outbox_fold(p_limit integer) RETURNS integer LANGUAGE plpgsql
 AS $$
-DECLARE v_folded integer;
+DECLARE
+    v_folded integer;
+    v_empty text[];
 BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('{schema}.outbox_fold', 3)) THEN
         RETURN 0;
@@ -53,9 +55,15 @@ BEGIN
         SELECT queue, kind, status, category, policy, error_type, fingerprint, sum(n) FROM gone
          GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum(n) <> 0
         ON CONFLICT (md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
-                         || E'\x1f' || error_type || E'\x1f' || fingerprint)) DO UPDATE SET n = t.n + excluded.n)
-    SELECT count(*) INTO v_folded FROM gone;
-    DELETE FROM {schema}.outbox_tallies WHERE n = 0 AND status NOT IN ('pending', 'in_flight');
+                         || E'\x1f' || error_type || E'\x1f' || fingerprint)) DO UPDATE SET n = t.n + excluded.n
+        RETURNING n, status, md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
+                                 || E'\x1f' || error_type || E'\x1f' || fingerprint) AS traits)
+    SELECT (SELECT count(*) FROM gone),
+           (SELECT array_agg(traits) FROM summed WHERE n = 0 AND status NOT IN ('pending', 'in_flight'))
+      INTO v_folded, v_empty;
+    DELETE FROM {schema}.outbox_tallies  -- found by their traits: there is a row for each distinct error
+     WHERE md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
+               || E'\x1f' || error_type || E'\x1f' || fingerprint) = ANY (v_empty) AND n = 0;
     RETURN v_folded;
 END $$;
 

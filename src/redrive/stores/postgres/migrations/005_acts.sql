@@ -97,6 +97,23 @@ AS $$
     SELECT queue, kind, p_status, '', '', '', '', sum(n) FROM before GROUP BY 1, 2
 $$;
 
+-- Of the next *p_limit* groups forget those that no failed or archived letter belongs to and that were not seen
+-- for a day. Whoever fails with one meanwhile makes it seen, under its lock, and it stays.
+CREATE FUNCTION {schema}.outbox_forget_groups(p_limit integer, p_now timestamptz) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_page text[] := ARRAY(
+        SELECT fingerprint FROM {schema}.outbox_groups
+         WHERE fingerprint > (SELECT groups_broom FROM {schema}.outbox_meta) ORDER BY fingerprint LIMIT p_limit);
+BEGIN
+    DELETE FROM {schema}.outbox_groups AS g
+     WHERE g.fingerprint = ANY (v_page) AND g.last_seen_at <= p_now - interval '1 day'
+       AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.fingerprint = g.fingerprint AND o.status = 'failed')
+       AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.fingerprint = g.fingerprint AND o.status = 'archived');
+    UPDATE {schema}.outbox_meta
+       SET groups_broom = CASE WHEN cardinality(v_page) = p_limit THEN v_page[p_limit] ELSE '' END;
+END $$;
+
 -- Look at the next *p_limit* letters and remove those past their time, in seconds (NULL: never).
 CREATE FUNCTION {schema}.outbox_retain(
     p_delivered double precision, p_archived double precision, p_failed double precision, p_limit integer, p_now bigint
@@ -126,6 +143,7 @@ BEGIN
     IF cardinality(v_over) > 0 THEN
         PERFORM {schema}.outbox_purge_rows(v_over);
     END IF;
+    PERFORM {schema}.outbox_forget_groups(p_limit, v_now);
     DELETE FROM {schema}.outbox_calls WHERE at < now() - interval '1 hour';
     RETURN cardinality(v_over);
 END $$;

@@ -193,7 +193,8 @@ BEGIN
         RETURN 0;
     END IF;
     SELECT array_agg(queue), array_agg(kind) INTO v_queues, v_kinds FROM (
-        SELECT queue, kind FROM {schema}.outbox_tallies UNION SELECT queue, kind FROM {schema}.outbox_deltas) AS all_kinds;
+        SELECT queue, kind FROM {schema}.outbox_tallies WHERE status = 'enqueued'
+        UNION SELECT queue, kind FROM {schema}.outbox_deltas WHERE status = 'enqueued') AS all_kinds;
     v_limit := least(p_limit, greatest(10, 20000 / coalesce(cardinality(v_queues), 1)));  -- each key is looked up in each
     v_page := ARRAY(
         SELECT h FROM {schema}.event_handled AS h, {schema}.outbox_handled_broom AS b

@@ -74,6 +74,7 @@ CREATE INDEX failed_category ON letters (category, seq) WHERE dead = 1;
 CREATE INDEX failed_at ON letters (failed_us, seq) WHERE dead = 1;
 CREATE INDEX failed_long ON letters (seq) WHERE length(last_error) > 500;  -- texts that error_text covers in part
 CREATE INDEX archived_seq ON letters (seq) WHERE archived_from IS NOT NULL;
+CREATE INDEX archived_group ON letters (fingerprint) WHERE archived_from IS NOT NULL;
 
 CREATE TABLE holders (                  -- which worker made a claim: the letters in flight carry its token
     token   INTEGER PRIMARY KEY,
@@ -102,6 +103,7 @@ CREATE TABLE tallies (
     n INTEGER NOT NULL,
     PRIMARY KEY (queue, kind, status, category, policy, error_type, fingerprint)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX tallies_status ON tallies (status, queue);  -- dead letters have many rows, one for each distinct error
 
 CREATE TABLE groups (
     fingerprint TEXT PRIMARY KEY, error_type TEXT NOT NULL, title TEXT NOT NULL,
