@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from tests.docs.pages import DOCS, blocks
 from tests.stores.conftest import server_url
@@ -10,6 +12,7 @@ from redrive import Redrive
 from redrive.errors import SchemaMismatch
 from redrive.wiring import open_store
 
+THEN = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
 PAGE = DOCS / "how-to" / "adopt-an-outbox.md"
 OUTBOX = """
 DROP SCHEMA IF EXISTS core CASCADE;
@@ -86,6 +89,15 @@ async def test_every_row_of_an_outbox_is_moved_as_the_page_says(connection, url)
         await app.run(until_idle=True)
         assert sorted(handled) == [1, 2, 4, 17]
         assert (await app.desk.stats()).balanced
+
+
+async def test_an_event_keeps_the_time_at_which_it_occurred(connection, url):
+    await connection.execute("DROP TABLE core.outbox, core.event_handled")
+    async with Redrive(url) as app:
+        insert = "INSERT INTO core.outbox_events (event_type, payload, occurred_at) VALUES ('order.paid', '{}', $1)"
+        await connection.execute(insert, THEN)
+        [letter] = (await app.desk.ls()).letters
+        assert letter.created_at == THEN
 
 
 async def test_only_pending_events_can_be_inserted_into_the_view(connection, url):

@@ -32,7 +32,8 @@ BEGIN
         p_priority => coalesce(NEW.priority, 1), p_source => NEW.source, p_target => NEW.target,
         p_delay => greatest(coalesce(NEW.due_at - clock_timestamp(), '0'), '0'), p_generation => NEW.generation,
         p_workspace_id => NEW.workspace_id, p_channel => coalesce(NEW.channel, 'outbox_default'),
-        p_event_version => coalesce(NEW.event_version, 1), p_trace_context => NEW.trace_context);
+        p_event_version => coalesce(NEW.event_version, 1), p_trace_context => NEW.trace_context,
+        p_occurred_at => NEW.occurred_at);
     RETURN NEW;
 END $$;
 CREATE TRIGGER outbox_insert_event INSTEAD OF INSERT ON {schema}.outbox_events
@@ -46,42 +47,54 @@ CREATE FUNCTION {schema}.outbox_enqueue(
     p_delay interval DEFAULT '0', p_source text DEFAULT NULL, p_target text DEFAULT NULL,
     p_generation bigint DEFAULT NULL, p_workspace_id text DEFAULT NULL, p_channel text DEFAULT 'outbox_default',
     p_event_version integer DEFAULT 1, p_trace_context text DEFAULT NULL, p_body bytea DEFAULT NULL,
-    p_content_type text DEFAULT 'application/json', p_notify boolean DEFAULT true
+    p_content_type text DEFAULT 'application/json', p_notify boolean DEFAULT true,
+    p_occurred_at timestamptz DEFAULT NULL
 ) RETURNS uuid LANGUAGE plpgsql
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_due timestamptz;
     v_id uuid := coalesce(p_id, gen_random_uuid());
+    v_kept uuid;
     q {schema}.outbox_queues;
 BEGIN
     IF p_priority NOT IN (0, 1, 2) THEN
         RAISE EXCEPTION 'priority % is none of 0 (high), 1 (medium) and 2 (low)', p_priority;
     END IF;
+    v_due := v_now + CASE WHEN coalesce(p_delay, '0') BETWEEN '-2000 years' AND '8000 years' THEN coalesce(p_delay, '0') END;
+    IF coalesce(v_due > '9999-12-31 23:59:59.999999+00', true) THEN
+        RAISE EXCEPTION 'cannot enqueue a letter with the delay %: it would be due beyond the years 1 to 9999; give a shorter one',
+            p_delay USING ERRCODE = '22008';
+    END IF;
     SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue;
-    IF q.max_size IS NOT NULL AND {schema}.outbox_counted(p_queue, '{pending,in_flight}') >= q.max_size THEN
-        RAISE EXCEPTION 'queue % is full', p_queue
-            USING ERRCODE = 'RD507', DETAIL = jsonb_build_array(p_queue, q.max_size)::text;
+    IF q.max_size IS NOT NULL THEN
+        PERFORM {schema}.outbox_refuse_overflow(
+            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_event_type], ARRAY[p_idempotency_key], NULL);
     END IF;
     IF q.ordered AND p_key IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
     END IF;
-    INSERT INTO {schema}.outbox (
-        token, due_at, occurred_at, cycle_at, updated_at, generation, event_version, priority, held, lane, id, queue,
-        event_type, key, idempotency_key, source, target, workspace_id, channel, trace_context, content_type, payload,
-        why)
-    VALUES (
-        nextval('{schema}.outbox_token'), v_now + p_delay, v_now, v_now, v_now, p_generation, p_event_version,
-        p_priority, (coalesce(q.ordered, false) AND p_key IS NOT NULL)::integer,
-        CASE WHEN q.ordered AND p_key IS NOT NULL THEN 3 ELSE 0 END, v_id, p_queue, p_event_type, p_key,
-        p_idempotency_key, p_source, p_target, p_workspace_id, p_channel, p_trace_context, p_content_type,
-        coalesce(p_body, convert_to(p_payload::text, 'UTF8')), 'enqueued')
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN coalesce(
+    LOOP  -- again if what was in its place has been removed meanwhile
+        INSERT INTO {schema}.outbox (
+            token, due_at, occurred_at, cycle_at, updated_at, generation, event_version, priority, held, lane, id, queue,
+            event_type, key, idempotency_key, source, target, workspace_id, channel, trace_context, content_type, payload,
+            why)
+        VALUES (
+            nextval('{schema}.outbox_token'), v_due, coalesce(p_occurred_at, v_now), v_now, v_now, p_generation, p_event_version,
+            p_priority, (coalesce(q.ordered, false) AND p_key IS NOT NULL)::integer,
+            CASE WHEN q.ordered AND p_key IS NOT NULL THEN 3 ELSE 0 END, v_id, p_queue, p_event_type, p_key,
+            p_idempotency_key, p_source, p_target, p_workspace_id, p_channel, p_trace_context, p_content_type,
+            coalesce(p_body, convert_to(p_payload::text, 'UTF8')), 'enqueued')
+        ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+        v_kept := coalesce(
             (SELECT id FROM {schema}.outbox WHERE id = v_id),
             (SELECT id FROM {schema}.outbox WHERE queue = p_queue AND event_type = p_event_type
                 AND idempotency_key = p_idempotency_key));
-    END IF;
+        IF v_kept IS NOT NULL THEN
+            RETURN v_kept;
+        END IF;
+    END LOOP;
     INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
     VALUES (p_queue, p_event_type, 'enqueued', 1), (p_queue, p_event_type, 'pending', 1);
     IF p_notify THEN
