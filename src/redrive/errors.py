@@ -99,7 +99,8 @@ class QueueFull(RedriveError):
     def __init__(self, queue: str, max_size: int) -> None:
         self.queue, self.max_size = queue, max_size
         super().__init__(
-            f"queue {queue!r} holds its maximum of {max_size} unfinished letters and took none of these; "
+            f"queue {queue!r} holds its maximum of {max_size} unfinished letter{'s' * (max_size != 1)} "
+            "and took none of these; "
             "enqueue again later, add workers, or raise the queue's max_size"
         )
 

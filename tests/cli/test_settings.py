@@ -136,7 +136,7 @@ def test_check_reports_every_problem_and_fails(redrive, monkeypatch):
 
 
 def test_check_opens_store_and_application(redrive, monkeypatch):
-    assert redrive.json("check") == {"ok": True, "url": redrive.url, "problems": []}
+    assert redrive.json("check") == {"ok": True, "url": redrive.url, "problems": [], "notes": []}
 
     monkeypatch.setenv("REDRIVE_APP", "nowhere:app")
     assert "there is no module 'nowhere'" in redrive("check", code=1).stderr
@@ -170,3 +170,43 @@ def test_migrate_is_safe_to_repeat(redrive):
 
 def test_an_unknown_command_is_a_usage_error(redrive):
     redrive("explode", code=2)
+
+
+def test_check_of_a_missing_file_says_that_it_will_be_made(tmp_path):
+    done = CliRunner().invoke(app, ["--url", f"sqlite:///{tmp_path}/new.db", "check"])
+
+    assert "all is well" in done.stdout
+    assert "new.db' is not there yet: it will be made at first use" in done.stdout
+
+
+@pytest.mark.parametrize("written", [["--url", "{url}"], ["--url={url}"]])
+def test_the_url_may_stand_after_the_command(redrive, failures, written):
+    given = [word.format(url=redrive.url) for word in written]
+
+    for command in (["ls", *given, "-n", "2"], ["queues", "ls", *given], ["queues", *given, "ls"]):
+        done = CliRunner().invoke(app, command)
+        assert (done.exit_code, done.stderr) == (0, ""), done.output
+
+
+def test_what_stands_behind_two_dashes_is_no_option(redrive):
+    done = redrive("enqueue", "note.taken", "--", '"--url"')
+
+    assert redrive.json("show", done.stdout.strip())["payload"] == "--url"
+
+
+@pytest.mark.parametrize("command", [[], ["queues"], ["subscriptions"]])
+def test_every_line_of_the_help_is_a_whole_sentence(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    shown = CliRunner().invoke(app, [*command, "-h"]).stdout.replace("[ARGS]...", "")
+
+    assert "..." not in shown
+    assert command or "70 a worker" in shown
+
+
+def test_lists_are_called_ls_and_the_older_name_works(redrive, failures):
+    assert redrive.json("queues", "list") == redrive.json("queues", "ls") == redrive.json("queues")
+    assert redrive.json("queues", "ls", "-n", "1")["queues"] == redrive.json("queues")["queues"][:1]
+    shown = CliRunner().invoke(app, ["queues", "-h"]).stdout
+    assert "\n  ls " in shown
+    assert "\n  list " not in shown

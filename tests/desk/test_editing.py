@@ -121,3 +121,26 @@ def test_a_very_long_diff_is_cut_and_says_so():
     after = msgspec.structs.replace(before, payload=msgspec.json.encode(list(range(5_000, 10_000))))
 
     assert diff(before, after).endswith("more lines")
+
+
+def test_a_diff_of_thousands_of_repeated_lines_sets_old_and_new_one_below_the_other():
+    old, new = _letter([n % 97 for n in range(12_000)]), _letter([n % 89 for n in range(12_000)])
+
+    lines = diff(old, new).splitlines()
+
+    assert lines[2].endswith("too much to compare line by line")
+    assert (lines[3], lines[-2]) == ("-  89,", "+  18,")
+    assert lines[-1].startswith("+… ")
+
+
+def test_one_change_in_a_long_payload_is_shown_with_its_place():
+    numbers = [n % 97 for n in range(12_000)]
+    changed = [*numbers[:6_000], "new", *numbers[6_001:]]
+
+    assert diff(_letter(numbers), _letter(changed)).splitlines()[2:] == [
+        "@@ -5999,7 +5999,7 @@", "   80,", "   81,", "   82,", "-  83,", '+  "new",', "   84,", "   85,", "   86,",
+    ]  # fmt: skip
+
+
+def _letter(payload):
+    return Letter(id="a", queue="default", kind="order.created", payload=msgspec.json.encode(payload))

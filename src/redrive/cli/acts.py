@@ -39,10 +39,10 @@ def _command(verb: str, promise: str) -> Callable[..., None]:
     return command
 
 
-replay = _command("replay", "Give failed letters another cycle; id, idempotency key and history are kept.")
-archive = _command("archive", "Decide that failed letters need no handling; `restore` brings them back.")
-cancel = _command("cancel", "Archive pending letters before they run; `restore` brings them back.")
-restore = _command("restore", "Bring archived letters back to where they were archived from.")
+replay = _command("replay", "Give failed letters another cycle. Id, idempotency key and history are kept.")
+archive = _command("archive", "Put failed letters away that need no handling. `restore` brings them back.")
+cancel = _command("cancel", "Archive pending letters before they run. `restore` brings them back.")
+restore = _command("restore", "Bring archived letters back. They return to where they were archived from.")
 
 
 def purge(
@@ -59,7 +59,7 @@ def purge(
     resume: Resume = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove archived letters for good; asks for their number, or takes it by --yes --confirm N."""
+    """Remove archived letters for good. Asks for their number, or takes it by --yes --confirm N."""
     asked = {"rate": rate, "reason": reason, "by": by, "yes": yes, "confirm": confirm, "resume": resume}
     carry_out(ctx, _order("purge", ids, query, group, as_json=as_json, **asked))
 

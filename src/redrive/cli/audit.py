@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from redrive.cli.options import AsJson, Limit
-from redrive.cli.output import emit, show_table
+from redrive.cli.options import AsJson, Limit, Wide
+from redrive.cli.output import emit, say
 from redrive.cli.session import with_store
+from redrive.cli.tables import show_table
 
 
-def audit(ctx: typer.Context, limit: Limit = 100, as_json: AsJson = False) -> None:
+def audit(ctx: typer.Context, limit: Limit = 100, wide: Wide = False, as_json: AsJson = False) -> None:
     """List the newest acts of operators, newest first."""
     from redrive.desk import audit as verb
 
@@ -17,4 +18,6 @@ def audit(ctx: typer.Context, limit: Limit = 100, as_json: AsJson = False) -> No
     if as_json:
         return emit(log)
     rows = [(one.seq, one.at, one.by, one.verb, one.target, one.count, one.reason) for one in log.entries]
-    return show_table("", ("#", "at", "by", "did", "to", "letters", "reason"), rows)
+    if not rows:
+        return say("nobody has acted yet")
+    return show_table("", ("#", "at", "by", "did", "to", "letters", "reason"), rows, wide=wide)

@@ -15,8 +15,9 @@ import msgspec
 import typer
 
 from redrive.cli.letters import sample_table
-from redrive.cli.output import cell, emit, letters, note, say
+from redrive.cli.output import emit, letters, note, say
 from redrive.cli.session import author, with_store
+from redrive.cli.tables import cell
 from redrive.errors import MoveRefused
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Store
 
 _COUNT = 10_000
+_KINDS = 5  # named in a preview; the question below it must stay on the screen
 _EXACT = 100_000_000  # a purge cannot be undone, so its letters are counted to the last
 
 
@@ -147,11 +149,17 @@ def _print_preview(preview: Preview, order: Order) -> None:
     hedge = "at least " if preview.at_least else ""
     say(f"{order.verb}: {hedge}{letters(preview.count)} matching {cell(preview.query)}")
     if preview.kinds:
-        say("kinds: " + ", ".join(f"{cell(kind)} ({count})" for kind, count in preview.kinds.items()))
+        say(_kinds(preview.kinds))
     if preview.sample:
         sample_table("for example", preview.sample)
     if order.canary:
         say(f"as a canary: at most {order.canary} of them")
+
+
+def _kinds(counts: dict[str, int]) -> str:
+    named = [f"{cell(kind)} ({count})" for kind, count in list(counts.items())[:_KINDS]]
+    more = len(counts) - len(named)
+    return f"kinds: {', '.join(named)}{f' and {more} more' if more else ''}"
 
 
 def _ask(order: Order, count: int, hedge: str) -> None:

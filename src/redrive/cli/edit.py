@@ -18,6 +18,7 @@ from redrive.cli.options import AsJson, By, Reason, Yes
 from redrive.cli.output import emit, note, say
 from redrive.cli.session import author, with_store
 from redrive.cli.typed import typed
+from redrive.core.ids import short
 from redrive.errors import MoveRefused, PayloadError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def edit(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a letter's payload in $EDITOR; refused if somebody else changed it meanwhile."""
+    """Change a letter's payload in $EDITOR. Refused if somebody else changed it meanwhile."""
     from redrive.desk import edit as verb
     from redrive.desk import inspect
 
@@ -55,7 +56,7 @@ def edit(
     if as_json:
         return emit(done)
     return say(
-        f"letter {letter_id} has payload version {done.payload_version} now; `redrive replay {letter_id}` sends it"
+        f"letter {done.id} has payload version {done.payload_version} now; `redrive replay {short(done.id)}` sends it"
     )
 
 

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redrive.cli.options import AsJson
-from redrive.cli.output import emit, say, show_table
+from redrive.cli.options import AsJson, Wide
+from redrive.cli.output import emit, say, tell
 from redrive.cli.session import with_store
+from redrive.cli.tables import show_table
 from redrive.cli.typed import typed
 
 if TYPE_CHECKING:
-    from redrive.desk.explain import Explanation, WhatIf
+    from redrive.desk.explain import Explanation, TryExplained, WhatIf
+
+_COLUMNS = ("try", "at", "error", "category", "then", "waited s")  # the story above has the rest, a line a try
 
 
 def explain(
@@ -21,9 +24,10 @@ def explain(
     policy: Annotated[
         str | None, typer.Option("--what-if", metavar="POLICY", help="Such as exponential:max_attempts=8.")
     ] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which rule judged each try, which policy applied, every delay, and why the letter moved."""
+    """Say why a letter stands where it stands, rule by rule."""
     from redrive.core.policy import RetryPolicy
     from redrive.desk import explain as verb
     from redrive.desk import inspect
@@ -33,18 +37,22 @@ def explain(
         answer = verb.what_if(with_store(ctx, lambda store: inspect.show(store, letter_id)), wanted)
         return emit(answer) if as_json else _print_what_if(answer)
     explanation = with_store(ctx, lambda store: verb.explained(store, letter_id))
-    return emit(explanation) if as_json else _print(explanation)
+    return emit(explanation) if as_json else _print(explanation, wide=wide)
 
 
-def _print(found: Explanation) -> None:
+def _print(found: Explanation, *, wide: bool) -> None:
     for line in found.story:
-        say(line)
-    rows = [
-        (one.attempt, one.at, one.error_type, one.category, one.rule, one.wait, one.capped, one.delay, one.why)
-        for one in found.tries
-    ]
-    if rows:
-        show_table("", ("try", "at", "error", "category", "rule", "formula s", "capped s", "waited s", "then"), rows)
+        tell(line)
+    tries = found.tries
+    if tries and wide:
+        rows = [(*_row(one), one.wait, one.capped, one.rule, one.policy, one.error) for one in tries]
+        show_table("", (*_COLUMNS, "formula s", "capped s", "rule", "policy", "message"), rows, wide=True)
+    elif tries:
+        show_table("", _COLUMNS, [_row(one) for one in tries])
+
+
+def _row(one: TryExplained) -> tuple[object, ...]:
+    return one.attempt, one.at, one.error_type, one.category, one.why, one.delay
 
 
 def _print_what_if(answer: WhatIf) -> None:

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from redrive.cli.options import AsJson, Limit, Query
-from redrive.cli.output import emit, say, show_table
+from redrive.cli.options import AsJson, Limit, Query, Wide
+from redrive.cli.output import emit, say
 from redrive.cli.session import with_store
+from redrive.cli.tables import show_table
 
-_COLUMNS = ("group", "count", "verdict", "error", "title", "kinds", "last seen")
+if TYPE_CHECKING:
+    from redrive.desk.group import GroupView
+
+SHOWN = 8  # characters of a group: its beginning is enough to name it
+_COLUMNS = ("group", "count", "verdict", "error", "title", "last seen")
+_WIDE = ("group", "count", "verdict", "error", "title", "kinds", "first seen", "last seen", "explanation")
 
 
-def groups(ctx: typer.Context, query: Query = "", limit: Limit = 50, as_json: AsJson = False) -> None:
-    """Group failed letters by what went wrong, biggest group first."""
+def groups(
+    ctx: typer.Context, query: Query = "", limit: Limit = 50, wide: Wide = False, as_json: AsJson = False
+) -> None:
+    """Group failed letters by what went wrong, biggest first."""
     from redrive.desk import group
 
     found = with_store(ctx, lambda store: group.groups(store, query, limit=limit))
     if as_json:
         return emit(found)
-    rows = [
-        (one.group, one.count, one.verdict, one.error_type, one.title, one.kinds, one.last_seen_at)
-        for one in found.groups
-    ]
-    show_table("", _COLUMNS, rows)
-    for one in found.groups:
-        say(f"{one.group[:12]}  {one.verdict}: {one.explanation}")
     if not found.groups:
-        say("no failed letters match")
-    return None
+        return say("no failed letters match")
+    if wide:
+        return show_table("", _WIDE, [_wide_row(one) for one in found.groups], wide=True)
+    rows = [(*line(one), one.last_seen_at) for one in found.groups]
+    return show_table("", _COLUMNS, rows)
+
+
+def line(one: GroupView) -> tuple[object, ...]:
+    """Return a group as one line."""
+    return one.group[:SHOWN], one.count, one.verdict, one.error_type, one.title
+
+
+def _wide_row(one: GroupView) -> tuple[object, ...]:
+    seen = (one.first_seen_at, one.last_seen_at)
+    return one.group, one.count, one.verdict, one.error_type, one.title, one.kinds, *seen, one.explanation

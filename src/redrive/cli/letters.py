@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redrive.cli.options import AsJson, Limit, Query
-from redrive.cli.output import cell, emit, say, show_table
+from redrive.cli.options import AsJson, Limit, Query, Wide
+from redrive.cli.output import emit, say
 from redrive.cli.plain import plain
 from redrive.cli.session import with_store
+from redrive.cli.tables import cell, show_facts, show_table
 from redrive.cli.typed import typed
+from redrive.core.ids import short
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
     from redrive.desk.views import LetterRow, LetterSheet
 
 _COLUMNS = ("id", "kind", "status", "tries", "error", "updated")
-_ERROR = 80
+_WIDE = ("id", "queue", "kind", "status", "tries", "key", "error", "category", "group", "due", "updated")
 _PAYLOAD = 20_000
 
 
@@ -26,6 +28,7 @@ def ls(
     query: Query = "",
     limit: Limit = 50,
     cursor: Annotated[str | None, typer.Option(help="Where to go on, as the last page said.")] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """List letters that match, newest first."""
@@ -35,7 +38,10 @@ def ls(
     listing = views.listing(page)
     if as_json:
         return emit(listing)
-    show_table("", _COLUMNS, [_row(one) for one in listing.letters])
+    if wide:
+        show_table("", _WIDE, [_wide_row(one) for one in listing.letters], wide=True)
+    elif listing.letters:
+        sample_table("", listing.letters)
     if not listing.letters:
         say("no letters match")
     if listing.cursor:
@@ -46,30 +52,39 @@ def ls(
 def show(
     ctx: typer.Context,
     letter_id: Annotated[str, typer.Argument(metavar="ID", callback=typed, help="The letter's id.")],
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show everything kept of a letter, its payload included."""
+    """Show all that is kept of a letter, payload included."""
     from redrive.desk import inspect, views
 
     letter = with_store(ctx, lambda store: inspect.show(store, letter_id))
     sheet = views.sheet(letter)
     if as_json:
         return emit(sheet)
-    show_table("", ("", ""), [(name, value) for name, value in _facts(sheet) if value not in (None, "", 0, [])])
-    _print_tries(sheet)
-    _print_history(sheet)
+    show_facts((name, value) for name, value in _facts(sheet) if value not in (None, "", 0, []))
+    _print_tries(sheet, wide=wide)
+    _print_history(sheet, wide=wide)
     _print_payload(letter)
     return None
 
 
 def sample_table(title: str, letters: list[LetterRow]) -> None:
-    """Print a few letters as examples."""
-    show_table(title, _COLUMNS, [_row(one) for one in letters])
+    """Print letters, a line each."""
+    show_table(title, _COLUMNS, [_row(one) for one in letters], spare="error")
 
 
 def _row(one: LetterRow) -> tuple[object, ...]:
-    error = plain(f"{one.error_type}: {one.last_error}", limit=_ERROR) if one.error_type else ""
-    return one.id, one.kind, one.status, one.attempts, error, one.updated_at
+    return short(one.id), one.kind, one.status, one.attempts, _error(one), one.updated_at
+
+
+def _wide_row(one: LetterRow) -> tuple[object, ...]:
+    told = (one.status, one.attempts, one.key, _error(one), one.category, one.group)
+    return one.id, one.queue, one.kind, *told, one.due_at, one.updated_at
+
+
+def _error(one: LetterRow) -> str:
+    return f"{one.error_type}: {one.last_error}" if one.error_type else ""
 
 
 def _facts(sheet: LetterSheet) -> list[tuple[str, object]]:
@@ -103,20 +118,20 @@ def _facts(sheet: LetterSheet) -> list[tuple[str, object]]:
     ]
 
 
-def _print_tries(sheet: LetterSheet) -> None:
+def _print_tries(sheet: LetterSheet, *, wide: bool) -> None:
     rows = [(one.attempt, one.at, one.why, one.error_type, one.category, one.delay) for one in sheet.tries]
     if rows:
-        show_table("tries of this cycle", ("try", "at", "why", "error", "category", "waited"), rows)
+        show_table("tries of this cycle", ("try", "at", "why", "error", "category", "waited s"), rows, wide=wide)
 
 
-def _print_history(sheet: LetterSheet) -> None:
+def _print_history(sheet: LetterSheet, *, wide: bool) -> None:
     rows = [
         (one.attempts, one.why, one.error_type, one.failed_at, one.replayed_at, one.replayed_by, one.reason)
         for one in sheet.failure_history
     ]
     if rows:
         columns = ("tries", "why", "error", "failed", "replayed", "by", "reason")
-        show_table(f"earlier cycles ({sheet.letter.cycles})", columns, rows)
+        show_table(f"earlier cycles ({sheet.letter.cycles})", columns, rows, wide=wide)
 
 
 def _print_payload(letter: Letter) -> None:

@@ -13,6 +13,7 @@ import typer
 from redrive.cli.typed import typed, typed_all
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the documented JSON instead of a table.")]
+Wide = Annotated[bool, typer.Option("--wide", "-w", help="All columns, nothing cut, however long the lines.")]
 Query = Annotated[str, typer.Option("--query", "-q", help="Which letters, such as 'status:failed kind:order.*'.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
 Reason = Annotated[str, typer.Option("--reason", callback=typed, help="Why; kept in the audit log.")]

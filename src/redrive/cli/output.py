@@ -1,30 +1,20 @@
 """
 Print results.
 
-Owns the two faces of every command: `--json` (the documented shape, unchanged in meaning and safe
-on a terminal) and a table for people. Everything untrusted passes through `plain`, and nothing is
-ever read as markup.
+Owns `--json` (the documented shape, unchanged in meaning and safe on a terminal) and lines for people;
+tables are laid out in `tables`. Everything untrusted passes through `plain`, and nothing is ever read
+as markup.
 """
 
 from __future__ import annotations
 
 import sys
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from redrive.cli.plain import escaped_json, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import Console
-    from rich.table import Table
-
-_CELL = 300
-_WHOLE = ("id", "group", "status", "verdict")  # to be copied or compared, so never broken
-_PIPED = 160  # columns, where there is no terminal to fit
+from redrive.cli.tables import console
 
 
 def emit(value: object) -> None:
@@ -53,52 +43,24 @@ def say(text: str, *, lines: bool = False) -> None:
     console().print(plain(text, lines=lines), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; cells are untrusted."""
-    console().print(table(title, columns, rows))
-
-
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a table of untrusted cells; numbers stand right."""
-    from rich import box
-    from rich.table import Table
+def tell(text: str, style: str = "") -> None:
+    """Print a sentence for people, which goes on below itself, between words, where the line ends."""
     from rich.text import Text
 
-    made = Table(title=Text(plain(title)) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    listed = [list(row) for row in rows]
-    for at, column in enumerate(columns):
-        number = bool(listed) and all(isinstance(row[at], int | float) for row in listed)
-        whole = number or column in _WHOLE
-        made.add_column(Text(column), justify="right" if number else "left", overflow="fold", no_wrap=whole)
-    for row in listed:
-        made.add_row(*(Text(cell(value)) for value in row))
-    return made
+    screen = console()
+    for n, line in enumerate(Text(plain(text), style=style).wrap(screen, screen.width - 2, overflow="fold")):
+        line.rstrip()
+        screen.print(Text("  " if n else "").append_text(line), soft_wrap=True)
+
+
+def counted(count: int, word: str) -> str:
+    """Return *count* of what *word* names, in words: 1 letter, 2 letters."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def letters(count: int) -> str:
     """Return *count* letters, in words."""
-    return "1 letter" if count == 1 else f"{count} letters"
-
-
-def cell(value: object) -> str:
-    """Return *value* as one safe line."""
-    if value is None:
-        return ""
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, list | tuple):
-        return plain(", ".join(str(one) for one in value), limit=_CELL)
-    return plain(value, limit=_CELL)
-
-
-def console() -> Console:
-    """Return a console on the present standard output."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else _PIPED
-    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+    return counted(count, "letter")
 
 
 def _indented(encoded: bytes) -> bytes:

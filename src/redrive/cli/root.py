@@ -2,7 +2,8 @@
 The command line's root: the global options, the commands by name, and how errors leave.
 
 Exit codes: 0 done, 1 refused or failed (one sentence on standard error), 2 a command that cannot
-be read, 75 a worker that is to be started anew. Imports no more than the commands' signatures need,
+be read, 70 a worker that its watchdog ended because its event loop hung, 75 a worker that is to be
+started anew. Imports no more than the commands' signatures need,
 so that `redrive --help` is quick.
 """
 
@@ -40,8 +41,15 @@ if TYPE_CHECKING:
 _RECYCLE = 75  # the system's word for "try again": whoever started it starts it anew
 
 
+_ANYWHERE = ("--url", "--config")  # also after the command, where people write them
+
+
 class Guarded(TyperGroup):
     """A group of commands whose errors end as one clear sentence and an exit code, never as a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the global options wherever they stand."""
+        return list(super().parse_args(ctx, _globals_first(args)))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what redrive raises is said on standard error."""
@@ -53,6 +61,19 @@ class Guarded(TyperGroup):
             raise typer.Exit(_RECYCLE if isinstance(error, WorkerExhausted) else 1) from error
 
 
+def _globals_first(args: list[str]) -> list[str]:
+    """Return *args* with the options that hold for all commands in front; what follows `--` stays where it is."""
+    end = args.index("--") if "--" in args else len(args)
+    front: list[str] = []
+    rest: list[str] = []
+    words = iter(args[:end])
+    for word in words:
+        name, _, value = word.partition("=")
+        into = front if name in _ANYWHERE else rest
+        into += [word, *([next(words, "")] if into is front and not value else [])]
+    return [*front, *rest, *args[end:]]
+
+
 app = typer.Typer(
     name="redrive",
     cls=Guarded,
@@ -62,7 +83,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Retry what can heal, dead-letter what cannot, lose nothing.",
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 a command that cannot be read, 75 a worker to start anew.",
+    epilog="--url and --config may stand before or after the command. Exit codes: 0 done, 1 refused or failed, "
+    "2 a command that cannot be read, 70 a worker whose event loop hung, 75 a worker to start anew.",
 )
 
 COMMANDS: dict[str, Callable[..., Any]] = {

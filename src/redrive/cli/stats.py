@@ -6,60 +6,75 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redrive.cli.options import AsJson
-from redrive.cli.output import emit, say, show_table
+from redrive.cli.options import AsJson, Wide
+from redrive.cli.output import emit, letters, say, tell
 from redrive.cli.session import with_store
+from redrive.cli.tables import moment, show_table
+from redrive.core.ids import short
 
 if TYPE_CHECKING:
     from redrive.desk.stats import FailedWeek, Stats
 
 STATES = ("enqueued", "pending", "in_flight", "delivered", "failed", "archived", "purged")
+SPARE = "pending,in_flight,delivered,failed,archived,purged"  # left out where all of them are zero
 
 
 def stats(
     ctx: typer.Context,
     weeks: Annotated[int, typer.Option(min=0, max=520, help="Look back on so many weeks of failures.")] = 8,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count everything: the books by queue, kind, category and policy; failures by week; the oldest one; orphans."""
+    """Count everything: the books, what failed, what is stuck."""
     from redrive.desk import stats as verb
 
     found = with_store(ctx, lambda store: verb.stats(store, weeks=weeks))
     if as_json:
         return emit(found)
-    show_table(_title(found), STATES, [tuple(found.books[name] for name in STATES)])
-    _breakdown("queue", found.by_queue)
-    _breakdown("kind", found.by_kind)
+    show_table(title(found), STATES, [tuple(found.books[name] for name in STATES)], wide=wide, spare=SPARE)
+    _breakdown("queue", found.by_queue, wide=wide)
+    _breakdown("kind", found.by_kind, wide=wide)
     for name, counts in (
         ("category", found.failed_by_category),
         ("policy", found.failed_by_policy),
         ("error", found.failed_by_error),
     ):
         if counts:
-            show_table("", (f"failed by {name}", "letters"), list(counts.items()))
-    if any(week.failed for week in found.failed_by_week):
-        show_table("", ("failed by week", "letters"), [_week(week) for week in found.failed_by_week])
+            say("")
+            show_table("", (f"failed by {name}", "letters"), list(counts.items()), wide=wide)
+    _weeks(found.failed_by_week, wide=wide)
     if alive := [(one.name, one.in_flight, one.seen_at) for one in found.workers if one.alive]:
-        show_table("", ("worker", "in flight", "seen"), alive)
-    for line in remarks(found):
-        say(line)
+        say("")
+        show_table("", ("worker", "in flight", "seen"), alive, wide=wide)
+    say("")
+    for line, style in remarks(found):
+        tell(line, style)
     return None
 
 
-def remarks(found: Stats) -> list[str]:
-    """Return what an operator should know besides the numbers."""
-    lines = []
-    if found.oldest_failed is not None:
-        oldest = found.oldest_failed
-        lines.append(f"oldest failed: {oldest.id} ({oldest.kind}), failed at {oldest.failed_at}")
+def remarks(found: Stats) -> list[tuple[str, str]]:
+    """Return what an operator should know besides the numbers, what needs a look first, each with its colour."""
+    states = [(one.name, one.state) for one in found.breakers if one.state != "closed"]
+    lines = [(f"breaker {name}: {state}", "red" if state == "open" else "yellow") for name, state in states]
+    lines += [(f"paused: queue {name}", "yellow") for name in found.paused]
     lines += [
-        f"orphaned: {count} letters of kind {kind} in queue {queue}; no live worker takes them from there"
+        (f"orphaned: {letters(count)} of kind {kind} in queue {queue}; no live worker takes them from there", "yellow")
         for queue, kinds in found.orphaned.items()
         for kind, count in kinds.items()
     ]
-    lines += [f"paused: queue {name}" for name in found.paused]
-    lines += [f"breaker {one.name}: {one.state}" for one in found.breakers if one.state != "closed"]
+    if found.oldest_failed is not None:
+        oldest = found.oldest_failed
+        when = f", failed at {moment(oldest.failed_at, wide=True)}" if oldest.failed_at else ""
+        lines.append((f"oldest failed: {short(oldest.id)} ({oldest.kind}){when}", ""))
     return lines
+
+
+def _weeks(weeks: list[FailedWeek], *, wide: bool) -> None:
+    """Print how many died when, back to the oldest week that had any."""
+    oldest = max((at for at, week in enumerate(weeks) if week.failed), default=-1)
+    if oldest >= 0:
+        say("")
+        show_table("", ("failed by week", "letters"), [_week(week) for week in weeks[: oldest + 1]], wide=wide)
 
 
 def _week(week: FailedWeek) -> tuple[str, str]:
@@ -67,11 +82,13 @@ def _week(week: FailedWeek) -> tuple[str, str]:
     return when, f"{week.failed}{'+' * week.more}"
 
 
-def _title(found: Stats) -> str:
+def title(found: Stats) -> str:
+    """Say whether the books balance."""
     return "the books balance" if found.balanced else "THE BOOKS DO NOT BALANCE"
 
 
-def _breakdown(trait: str, counts: dict[str, dict[str, int]]) -> None:
+def _breakdown(trait: str, counts: dict[str, dict[str, int]], *, wide: bool) -> None:
     rows = [(name, *(by_status.get(state, 0) for state in STATES)) for name, by_status in counts.items()]
     if rows:
-        show_table("", (trait, *STATES), rows)
+        say("")
+        show_table("", (trait, *STATES), rows, wide=wide, spare=SPARE)

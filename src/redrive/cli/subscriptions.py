@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli.options import AsJson, By
-from redrive.cli.output import emit, say, show_table
+from redrive.cli.options import AsJson, By, Limit, Wide
+from redrive.cli.output import emit, say
 from redrive.cli.session import author, with_store
+from redrive.cli.tables import show_table
 
 Event = Annotated[str, typer.Argument(metavar="EVENT", help="The kind of the events.")]
 Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The kind of the letters made of them.")]
@@ -24,16 +25,20 @@ def default(ctx: typer.Context, as_json: AsJson = False) -> None:
         listing(ctx, as_json=as_json)
 
 
-@app.command("list")
-def listing(ctx: typer.Context, as_json: AsJson = False) -> None:
+@app.command("list", hidden=True)
+@app.command("ls")
+def listing(ctx: typer.Context, limit: Limit = 1_000, wide: Wide = False, as_json: AsJson = False) -> None:
     """List every subscription."""
     from redrive.desk import subscriptions
 
     found = with_store(ctx, subscriptions.subscriptions)
+    found = subscriptions.Subscriptions(subscriptions=found.subscriptions[:limit])
     if as_json:
         return emit(found)
     rows = [(one.event, one.handler, one.queue) for one in found.subscriptions]
-    return show_table("", ("event", "handler", "queue"), rows)
+    if not rows:
+        return say("nobody subscribes to anything")
+    return show_table("", ("event", "handler", "queue"), rows, wide=wide)
 
 
 @app.command()
@@ -53,7 +58,7 @@ def add(
 
 @app.command()
 def remove(ctx: typer.Context, event: Event, handler: Handler, by: By = "", as_json: AsJson = False) -> None:
-    """Make no more letters of such events for a handler; those that were made stay."""
+    """Make no more letters of such events for a handler. Those that were made stay."""
     from redrive.desk import subscriptions
 
     gone = with_store(ctx, lambda store: subscriptions.unsubscribe(store, event, handler, by=author(ctx, by)))

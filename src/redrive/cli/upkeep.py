@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from redrive.cli.options import AsJson
-from redrive.cli.output import emit, note, say
+from redrive.cli.output import counted, emit, note, say
 from redrive.cli.session import absent_file, settings_of, with_store
 from redrive.errors import RedriveError, SettingsError
 
@@ -24,6 +24,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     url: str | None
     problems: list[str]
+    notes: list[str] = []
 
 
 class Migrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ def migrate(
     as_json: AsJson = False,
     show: Annotated[bool, typer.Option("--print", help="Print the SQL instead, for those who run their own.")] = False,
 ) -> None:
-    """Make the store's schema, or bring it up to date; no letter is lost."""
+    """Make the store's schema, or bring it up to date. No letter is lost."""
     import asyncio
 
     from redrive.settings import masked
@@ -56,14 +57,16 @@ def migrate(
 
 
 def check(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Report every problem of the settings at once, and whether store and application can be opened."""
+    """Report every problem of settings, store and application."""
     found = _checked(ctx)
     if as_json:
         emit(found)
     else:
         for problem in found.problems:
             note(f"redrive: {problem}")
-        say(f"{len(found.problems)} problems" if found.problems else f"all is well: {found.url}")
+        say(counted(len(found.problems), "problem") if found.problems else f"all is well: {found.url}")
+        for each in found.notes:
+            say(each)
     if not found.ok:
         raise typer.Exit(1)
 
@@ -84,7 +87,16 @@ def _checked(ctx: typer.Context) -> Checked:
     except SettingsError as error:
         return Checked(ok=False, url=None, problems=error.problems)
     problems = [*_store_problems(ctx, settings.url), *_app_problems(settings)]
-    return Checked(ok=not problems, url=masked(settings.url), problems=problems)
+    return Checked(ok=not problems, url=masked(settings.url), problems=problems, notes=_notes(settings.url))
+
+
+def _notes(url: str) -> list[str]:
+    absent = absent_file(url)
+    if absent is None:
+        return []
+    return [
+        f"{str(absent)!r} is not there yet: it will be made at first use, by `redrive enqueue`, a worker or `migrate`"
+    ]
 
 
 def _store_problems(ctx: typer.Context, url: str) -> list[str]:

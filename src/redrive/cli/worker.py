@@ -32,7 +32,7 @@ def worker(
     queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be given several times.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run an application's handlers until told to stop: SIGTERM drains, a second one stops now."""
+    """Run an application's handlers until told to stop. SIGTERM drains, a second one stops now."""
     settings = settings_of(ctx)
     name = app or settings.app
     if name is None:

@@ -8,6 +8,7 @@ ever sent. Knows no editor and no terminal.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -19,12 +20,16 @@ from redrive.desk.views import is_json, pretty_json
 from redrive.errors import EditConflict, MoveRefused, PayloadError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from redrive.core.letter import Letter
     from redrive.stores.contract import Store
 
 _HEX_WIDTH = 32
 _DIFF_LINES = 400
 _DIFF_BYTES = 1 << 20
+_CONTEXT = 3  # lines around a change
+_COMPARED = 500  # lines that are compared one by one: the time for it grows faster than their square
 
 
 class Form(StrEnum):
@@ -76,7 +81,9 @@ async def edit(
         message = f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written"
         raise MoveRefused(message)
     after = await store.edit(before.id, payload, target, version=version, by=by, reason=reason)
-    return Edited(id=before.id, payload_version=after.payload_version, diff=diff(before, after))
+    # Bounded, and beside the loop: a worker in the same process keeps its heartbeats meanwhile.
+    told = await asyncio.to_thread(diff, before, after)
+    return Edited(id=before.id, payload_version=after.payload_version, diff=told)
 
 
 def sheet_for(letter: Letter) -> Sheet:
@@ -112,18 +119,55 @@ def diff(before: Letter, after: Letter) -> str:
     sizes = len(before.payload), len(after.payload)
     if max(sizes) > _DIFF_BYTES:  # comparing it would take longer than anybody waits
         return f"… too large to compare: {sizes[0]:,} bytes before, {sizes[1]:,} bytes after"
-    lines = list(
-        difflib.unified_diff(
-            sheet_for(before).text.splitlines(),
-            sheet_for(after).text.splitlines(),
-            fromfile=f"version {before.payload_version}",
-            tofile=f"version {after.payload_version}",
-            lineterm="",
-        )
-    )
+    old, new = sheet_for(before).text.splitlines(), sheet_for(after).text.splitlines()
+    names = f"version {before.payload_version}", f"version {after.payload_version}"
+    lines = list(_compared(old, new, names))
     if len(lines) > _DIFF_LINES:
         lines = [*lines[:_DIFF_LINES], f"… {len(lines) - _DIFF_LINES} more lines"]
     return "\n".join(lines)
+
+
+def _compared(old: list[str], new: list[str], names: tuple[str, str]) -> Iterator[str]:
+    """Compare what stands between the common beginning and end; if that is long, set it one below the other."""
+    if old == new:
+        return
+    yield from (f"--- {names[0]}", f"+++ {names[1]}")
+    head = _same(old, new)
+    tail = _same(old[head:][::-1], new[head:][::-1])
+    gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
+    if max(len(gone), len(come)) > _COMPARED:
+        yield from _one_below_the_other(gone, come, head)
+    else:
+        start, kept = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)
+        yield from _hunks(old[start : len(old) - kept], new[start : len(new) - kept], start)
+
+
+def _hunks(old: list[str], new: list[str], start: int) -> Iterator[str]:
+    """Yield a unified diff of lines that begin at place *start* of their texts."""
+    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT):
+        (_, i, _, j, _), (_, _, i_end, _, j_end) = group[0], group[-1]
+        yield f"@@ -{start + i + 1},{i_end - i} +{start + j + 1},{j_end - j} @@"
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (f" {line}" for line in old[i1:i2])
+            else:
+                yield from (f"-{line}" for line in old[i1:i2])
+                yield from (f"+{line}" for line in new[j1:j2])
+
+
+def _same(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many lines are the same from the beginning on."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _one_below_the_other(gone: list[str], come: list[str], start: int) -> Iterator[str]:
+    """Yield all that went, then all that came: finding the lines they share would take too long."""
+    yield f"@@ -{start + 1},{len(gone)} +{start + 1},{len(come)} @@ too much to compare line by line"
+    room = _DIFF_LINES // 2 - 3
+    for sign, lines in (("-", gone), ("+", come)):
+        yield from (f"{sign}{text}" for text in lines[:room])
+        if len(lines) > room:
+            yield f"{sign}… {len(lines) - room} more lines"
 
 
 def _check_version(letter: Letter, version: int) -> None:

@@ -285,6 +285,7 @@ def _asked(one: Try) -> float | None:
 
 
 def _ending(steps: Sequence[Supposed], age: float, *, more: bool) -> str:
+    tries = "1 try" if len(steps) == 1 else f"{len(steps)} tries"
     if more:
-        return f"still trying after {len(steps)} tries and {age:.3g} s"
-    return f"failed ({steps[-1].why}) after {len(steps)} tries and {age:.3g} s of waiting"
+        return f"still trying after {tries} and {age:.3g} s"
+    return f"failed ({steps[-1].why}) after {tries} and {age:.3g} s of waiting"
