@@ -123,7 +123,7 @@ def kafka_keys(room: str, kind: Any) -> Callable[[], str]:
 def cli() -> str:
     """Return a section for each command."""
     root = typer.main.get_command(command_line)
-    sections = [_options("Global options stand before the command:", root.params)]
+    sections = [_options("Global options stand before or after the command:", root.params)]
     sections += [_command(path, command) for path, command in commands()]
     return "\n\n".join(sections)
 
@@ -135,6 +135,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def _within(path: str, group: Any) -> Iterator[tuple[str, Any]]:
     for name, command in getattr(group, "commands", {}).items():
+        if command.hidden:  # an older name that still works
+            continue
         yield f"{path} {name}", command
         yield from _within(f"{path} {name}", command)
 

@@ -94,9 +94,7 @@ def _notes(url: str) -> list[str]:
     absent = absent_file(url)
     if absent is None:
         return []
-    return [
-        f"{str(absent)!r} is not there yet: it will be made at first use, by `redrive enqueue`, a worker or `migrate`"
-    ]
+    return [f"{str(absent)!r} is not there yet: it will be made at first use, by `redrive enqueue` or a worker"]
 
 
 def _store_problems(ctx: typer.Context, url: str) -> list[str]:
