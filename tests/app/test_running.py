@@ -386,6 +386,7 @@ async def ship(order: dict):
     if order["wait"] == "forever":
         await asyncio.Event().wait()
     while order["wait"] == "in spite of everything":
+        print("goes on", flush=True)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -464,6 +465,7 @@ async def test_a_program_ends_although_a_handler_swallows_its_cancellation(on_fi
     async with Child(folder / "redrive.db") as child:
         await child.says("began")
         child.go_on()
+        await child.says("goes on")
         child.process.send_signal(signal.SIGTERM)
         child.process.send_signal(signal.SIGINT)
         await child.says("ended")

@@ -10,8 +10,10 @@ import ssl
 import urllib.error
 from http import HTTPStatus
 from types import SimpleNamespace
+from typing import Literal
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -467,3 +469,18 @@ def test_a_failure_carries_what_groups_it():
     failure = classify(ValueError("order 17 is gone"), POLICY)
     assert (failure.error_type, failure.message) == ("ValueError", "order 17 is gone")
     assert (failure.template, failure.fingerprint[-3:]) == ("order <n> is gone", "-v1")
+
+
+def test_what_a_handler_validates_itself_is_not_quoted_in_its_failure():
+    class Order(pydantic.BaseModel):
+        card: int
+
+    for validate in (
+        lambda: Order.model_validate({"card": "4111-s3cret"}),
+        lambda: msgspec.convert({"card": "4111-s3cret"}, dict[str, Literal["visa"]]),
+    ):
+        with pytest.raises((pydantic.ValidationError, msgspec.ValidationError)) as caught:
+            validate()
+        failure = classify(caught.value, DEFAULT_RETRY_POLICY)
+        assert "s3cret" not in failure.message + failure.template
+        assert "nvalid" in failure.message or "should be" in failure.message

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
-from typing import TYPE_CHECKING, Any
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import pydantic
@@ -33,8 +35,52 @@ class OrderModel(pydantic.BaseModel):
     order: int
 
 
+class Size(enum.Enum):
+    SMALL = "small"
+
+
+class Cat(msgspec.Struct, tag="cat"):
+    lives: int = 9
+
+
+class Dog(msgspec.Struct, tag="dog"):
+    tail: bool = True
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    size: Size = Size.SMALL
+    colour: Literal["red"] = "red"
+    pet: Cat | Dog | None = None
+    sizes: dict[Size, int] = {}
+
+
+class CatModel(pydantic.BaseModel):
+    kind: Literal["cat"]
+
+
+class DogModel(pydantic.BaseModel):
+    kind: Literal["dog"]
+
+
+class StrictModel(pydantic.BaseModel, extra="forbid"):
+    size: Size = Size.SMALL
+    colour: Literal["red"] = "red"
+    pet: Annotated[CatModel | DogModel, pydantic.Field(discriminator="kind")] | None = None
+    sizes: dict[Size, int] = {}
+    ident: uuid.UUID | None = None
+    inner: CatModel | None = None
+
+
 class Stranger:
     pass
+
+
+def takes_strict(payload: Strict):
+    return payload
+
+
+def takes_strict_model(payload: StrictModel):
+    return payload
 
 
 def takes_nothing_said(payload):
@@ -131,6 +177,36 @@ def test_a_payload_that_does_not_decode_says_so_without_its_content(function, pa
     assert "does not decode as" in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert caught.value.__cause__ is None  # a decoder's own error may quote the payload
+
+
+@pytest.mark.parametrize("function", [takes_strict, takes_strict_model])
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        ({"size": "s3cret"}, "size"),
+        ({"colour": "s3cret"}, "colour"),
+        ({"colour": "s3cret - at `$.s3cret`"}, "colour"),
+        ({"pet": {"type": "s3cret", "kind": "s3cret"}}, "pet"),
+        ({"sizes": {"s3cret": 1}}, "sizes"),
+        ({"s3cret": 1}, "does not decode as Strict"),
+    ],
+)
+def test_a_value_that_is_none_of_those_allowed_is_not_quoted_but_its_place_is_said(function, payload, said):
+    with pytest.raises(Undecodable) as caught:
+        called(function, letter(msgspec.json.encode(payload)))
+
+    assert said in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("payload", [b'{"ident": "s3cret"}', b'{"inner": {"kind": "s3cret"}}'])
+def test_what_pydantic_refuses_is_not_quoted_but_its_place_is_said(payload):
+    with pytest.raises(Undecodable) as caught:
+        called(takes_strict_model, letter(payload))
+
+    assert "ident" in str(caught.value) or "inner.kind" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert "found `s`" not in str(caught.value)
 
 
 def only_letter(it: Letter):

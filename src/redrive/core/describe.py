@@ -15,6 +15,8 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redrive.core.refusals import of_msgspec, of_pydantic
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
@@ -86,12 +88,20 @@ def _plain_name(kind: type) -> str:
 def text_of(error: BaseException) -> str:
     """Return what *error* says as exactly a str, or why it says nothing; never raises."""
     try:
-        said = str(error)
+        said = _refusal(error) or str(error)
         return said if type(said) is str else str.__getitem__(said, slice(None))  # see `clean`
     except KeyboardInterrupt:
         raise
     except BaseException as trouble:  # noqa: BLE001 - see `peek`
         return f"(its text cannot be read: {type_name(type(trouble))})"
+
+
+def _refusal(error: BaseException) -> str:
+    """Return what a validator says of data that it refuses, without the data that it would quote."""
+    module = peek(type(error), "__module__")
+    if module == "pydantic_core._pydantic_core" and callable(details := peek(error, "errors")):
+        return of_pydantic(details)
+    return of_msgspec(error) if module == "msgspec" else ""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -7,16 +7,19 @@ remains for each letter is one decoder and one call. Knows nothing of how handle
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 import typing
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from redrive.core.classify import Undecodable
 from redrive.core.letter import JSON, Letter
+from redrive.core.refusals import of_msgspec, of_pydantic
 from redrive.errors import HandlerError
 
 Call = Callable[[Letter], Any]
@@ -55,7 +58,7 @@ def decoder(kind: Any) -> Call:
         return _decode_plain
     if kind is str:
         return _decode_text
-    return _structured(_reader(kind), getattr(kind, "__name__", str(kind)))
+    return _structured(_reader(kind), kind)
 
 
 # ---------------------------------------------------------------------- the signature
@@ -153,12 +156,14 @@ def _reader(kind: Any) -> Callable[[bytes], Any]:
     return read
 
 
-def _structured(read: Callable[[bytes], Any], what: str) -> Call:
+def _structured(read: Callable[[bytes], Any], kind: Any) -> Call:
+    what = getattr(kind, "__name__", str(kind))
+
     def decode(letter: Letter) -> Any:
         try:
             return read(letter.payload)
         except _UNREADABLE as error:
-            raise _undecodable(letter, what, error) from None
+            raise _undecodable(letter, what, error, kind) from None
 
     return decode
 
@@ -190,11 +195,11 @@ def _media(letter: Letter) -> str:
     return letter.content_type.partition(";")[0].strip().lower()
 
 
-def _undecodable(letter: Letter, what: str, error: Exception) -> Undecodable:
-    return Undecodable(f"the payload ({letter.content_type}) does not decode as {what}: {_reason(error)}")
+def _undecodable(letter: Letter, what: str, error: Exception, kind: Any = None) -> Undecodable:
+    return Undecodable(f"the payload ({letter.content_type}) does not decode as {what}: {_reason(error, kind)}")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, kind: Any) -> str:
     """Say why, without a piece of the payload."""
     match error:
         case RecursionError():
@@ -202,13 +207,19 @@ def _reason(error: Exception) -> str:
         case UnicodeDecodeError():
             return f"byte {error.start} is not UTF-8"
         case msgspec.DecodeError():
-            return str(error)
-    return _pydantic_reason(error)
-
-
-def _pydantic_reason(error: Exception) -> str:
+            return of_msgspec(error)
     details = getattr(error, "errors", None)
-    if not callable(details):
-        return type(error).__name__
-    found = details(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or '$'}: {each['msg']}" for each in found[:3])
+    return of_pydantic(details, _names_of(kind)) if callable(details) else type(error).__name__
+
+
+@lru_cache(maxsize=128)
+def _names_of(model: Any) -> frozenset[str]:
+    """Return the names of all fields that a pydantic *model* knows; other words in a path come from the payload."""
+    found = set(getattr(model, "model_fields", ()))
+    with contextlib.suppress(Exception):  # a type that has no JSON schema: the names of its own fields are enough
+        waiting: list[Any] = [model.model_json_schema(by_alias=by_alias) for by_alias in (True, False)]
+        while waiting:
+            part = waiting.pop()
+            found.update(part.get("properties", ()) if isinstance(part, dict) else ())
+            waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return frozenset(found)
