@@ -95,3 +95,10 @@ async def test_a_letter_that_is_not_failed_is_not_replayed(store):
     with pytest.raises(LetterNotFound):
         await replay_dlq_event(store, letter_id("nobody"), None, "ana@ops")
     assert await status(store, "a") is Status.PENDING
+
+
+async def test_an_act_on_something_else_is_recorded_beside_all_others(store):
+    await store.record("ana", "kafka replay", "orders.dlq", 17, "the bank is back")
+    [entry] = await store.audit(limit=1)
+    assert (entry.by, entry.verb, entry.target, entry.count) == ("ana", "kafka replay", "orders.dlq", 17)
+    assert entry.reason == "the bank is back"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from redrive.cli.output import say
+from redrive.cli.options import AsJson
+from redrive.cli.output import emit, say
 from redrive.cli.session import settings_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def collect(
     once: Annotated[bool, typer.Option("--once", help="End once everything there is now is done.")] = False,
     send: Annotated[bool, typer.Option("--send/--no-send", help="Send replayed letters back to their topics.")] = True,
     allow: Annotated[list[str] | None, typer.Option(help="Send only to this topic; may be repeated.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Keep dead letters of topics in the store as failed letters; send those that are replayed home."""
     import asyncio
@@ -37,14 +39,16 @@ def collect(
     config, settings = load_kafka(bootstrap_servers=servers)[1], settings_of(ctx)
     set_up_log(settings)
     app = Redrive(settings.url)
-    sending = asyncio.run(_run(app, config, topics, group, queue, once=once, send=send, allow=allow))
-    say(sending)
+    done = asyncio.run(_run(app, config, topics, group, queue, once=once, send=send, allow=allow))
+    if as_json:
+        return emit(done)
+    return say(f"{done['collected']} collected, {done['known']} known already, {done['sent_home']} sent home")
 
 
 async def _run(
     app: Redrive, config: KafkaConfig, topics: list[str], group: str, queue: str,
     *, once: bool, send: bool, allow: list[str] | None,
-) -> str:  # fmt: skip
+) -> dict[str, int]:  # fmt: skip
     from redrive.core.facts import Delivered
     from redrive.sources.kafka import Collector, KafkaSender
 
@@ -58,7 +62,7 @@ async def _run(
             await _work(app, collector, once=once, send=send)
         finally:
             sender.close()
-    return f"{collector.collected} collected, {collector.known} known already, {sum(sent)} sent home"
+    return {"collected": collector.collected, "known": collector.known, "sent_home": sum(sent)}
 
 
 async def _work(app: Redrive, collector: Collector, *, once: bool, send: bool) -> None:

@@ -8,36 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from redrive.cli.collect import collect
-from redrive.cli.options import AsJson
-from redrive.cli.output import emit, note, say
+from redrive.cli.kafka_options import (
+    Disposition,
+    Exception_,
+    First,
+    Header,
+    Key,
+    Last,
+    Partition,
+    Servers,
+    Since,
+    Topic,
+    Until,
+    choice_of,
+    config_of,
+)
+from redrive.cli.kafka_replay import release, replay
+from redrive.cli.options import AsJson, Limit
+from redrive.cli.output import emit, say, show_table
 from redrive.errors import HandlerError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from datetime import datetime
 
-    from redrive.sources.kafka import KafkaConfig, ParallelConsumer
-    from redrive.sources.kafka.choice import Choice, DeadLetter
-    from redrive.sources.kafka.replay import Receipt
+    from redrive.sources.kafka import ParallelConsumer
+    from redrive.sources.kafka.choice import DeadLetter
 
 app = typer.Typer(no_args_is_help=True, help="Consume topics; look at and replay dead letters in Kafka.")
 dlq = typer.Typer(no_args_is_help=True, help="Look at a dead-letter topic.")
 app.add_typer(dlq, name="dlq")
 app.command()(collect)
-
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic, such as orders.dlq.")]
-Servers = Annotated[str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")]
-Disposition = Annotated[str | None, typer.Option(help="Only those that died of this, such as timeout.")]
-Exception_ = Annotated[str | None, typer.Option("--exception", help="Only those that died of this exception.")]
-Key = Annotated[str | None, typer.Option(help="Only those of this key.")]
-Partition = Annotated[int | None, typer.Option(min=0, help="Only those of this partition.")]
-First = Annotated[int | None, typer.Option("--from-offset", min=0, help="Only those from this offset on.")]
-Last = Annotated[int | None, typer.Option("--to-offset", min=0, help="Only those up to this offset.")]
-Header = Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only those with this header.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only those from this time on: ISO 8601, or 2h, 3d ago.")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those up to this time: ISO 8601, or 2h, 3d ago.")]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+app.command()(replay)
+app.command()(release)
 
 
 @app.command()
@@ -66,6 +69,7 @@ def consume(
     metrics_host: Annotated[
         str, typer.Option(envvar="REDRIVE_METRICS_HOST", help="The address that metrics are served on.")
     ] = "127.0.0.1",
+    as_json: AsJson = False,
 ) -> None:
     """Consume until told to stop: SIGTERM or SIGINT drains, commits and leaves the group."""
     import asyncio
@@ -84,7 +88,10 @@ def consume(
     hold_lifeline()
     with _metrics(consumer, metrics_host, metrics_port and metrics_port + slot()):
         asyncio.run(_run(consumer))
-    say("stopped")
+    if as_json:
+        return emit({"group": consumer.group, "topics": consumer.topics, "ended": "stopped",
+                     "processed": consumer.counts.processed, "failed": consumer.counts.failed})  # fmt: skip
+    return say("stopped")
 
 
 @dlq.command()
@@ -93,21 +100,22 @@ def ls(
     key: Key = None, header: Header = None, since: Since = None, until: Until = None,
     partition: Partition = None, first: First = None, last: Last = None, limit: Limit = 50, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """List dead letters: where they stand, where they come from, and why they died."""
+    """List dead letters: where they stand, when and why they died, and their keys."""
     from itertools import islice
 
     from redrive.sources.kafka.replay import browse
 
-    choice = _choice(
-        disposition=disposition, exception=exception, key=_key(key), header=_pair(header), since=_moment(since),
-        until=_moment(until), partition=partition, first=first, last=last,
+    choice = choice_of(
+        disposition=disposition, exception=exception, key=key, header=header, since=since, until=until,
+        partition=partition, first=first, last=last,
     )  # fmt: skip
-    found = [_line(letter) for letter in islice(browse(_config(servers), topic, choice), limit)]
+    found = list(islice(browse(config_of(servers), topic, choice), limit + 1))
+    lines, is_more = [_line(letter) for letter in found[:limit]], len(found) > limit
     if as_json:
-        return emit(found)
-    for line in found:
-        say(f"{line['place']}  {line['origin']}  {line['disposition']}  attempt {line['attempt']}  {line['reason']}")
-    return say(f"{len(found)} shown")
+        return emit({"dead_letters": lines, "more": is_more})
+    columns = ("place", "at", "key", "why", "tries", "error")
+    show_table("", columns, ([_shown(line)[column] for column in columns] for line in lines))
+    return say(f"{len(lines)} shown" + ("; there are more, see --limit and the filters" if is_more else ""))
 
 
 @dlq.command()
@@ -118,16 +126,17 @@ def peek(
         int | None, typer.Option(min=0, help="In which partition; with an offset 0, if absent, else any.")
     ] = None,
     servers: Servers = None,
+    _as_json: Annotated[bool, typer.Option("--json", help="It is always printed as JSON.")] = True,
 ) -> None:
     """Show one dead letter whole, headers and payload, as JSON: that at an offset, or the newest."""
     from redrive.sources.kafka.replay import browse, newest
 
     if offset is None:
-        letter = newest(_config(servers), topic, partition)
+        letter = newest(config_of(servers), topic, partition)
         missing = f"{topic if partition is None else f'{topic}[{partition}]'} has no dead letters"
     else:
-        choice = _choice(partition=partition or 0, first=offset, last=offset)
-        letter = next(iter(browse(_config(servers), topic, choice)), None)
+        choice = choice_of(partition=partition or 0, first=offset, last=offset)
+        letter = next(iter(browse(config_of(servers), topic, choice)), None)
         missing = f"{topic}[{partition or 0}] has no record at offset {offset}"
     if letter is None:
         raise SourceError(f"{missing}; `redrive kafka dlq ls` shows which there are")
@@ -142,59 +151,14 @@ def stats(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> Non
 
     from redrive.sources.kafka.replay import browse
 
-    counts = Counter((each.disposition, each.exception) for each in browse(_config(servers), topic, _choice()))
+    counts = Counter((each.disposition, each.exception) for each in browse(config_of(servers), topic, choice_of()))
+    total = counts.total()
     if as_json:
-        return emit([{"disposition": d, "exception": e, "count": n} for (d, e), n in counts.most_common()])
+        lines = [{"disposition": d, "exception": e, "count": n} for (d, e), n in counts.most_common()]
+        return emit({"counts": lines, "total": total})
     for (disposition, exception), count in counts.most_common():
         say(f"{count:>8}  {disposition or '-'}  {exception or '-'}")
-    return say(f"{counts.total():>8}  in all")
-
-
-@app.command()
-def replay(
-    topic: Topic, *, servers: Servers = None, disposition: Disposition = None, exception: Exception_ = None,
-    key: Key = None, header: Header = None, since: Since = None, until: Until = None,
-    partition: Partition = None, first: First = None, last: Last = None,
-    allow: Annotated[list[str] | None, typer.Option(help="Another topic that may be written to.")] = None,
-    max_replays: Annotated[int, typer.Option(min=1, help="Leave those that were replayed so often.")] = 3,
-    rate: Annotated[float | None, typer.Option(min=0.1, help="So many a second.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    transactional: Annotated[bool, typer.Option("--transactional", help="Send each once, whatever happens.")] = False,
-    as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Send dead letters back to the topic they came from; the same command goes on where it stood."""
-    from redrive.sources.kafka import replay as replays
-
-    choice = _choice(
-        disposition=disposition, exception=exception, key=_key(key), header=_pair(header), since=_moment(since),
-        until=_moment(until), partition=partition, first=first, last=last,
-    )  # fmt: skip
-    with _stopped_gently() as is_stopping:
-        receipt = replays.replay(
-            _config(servers), topic, choice, allowed=tuple(allow or ()), max_replays=max_replays, rate=rate,
-            dry_run=dry_run, transactional=transactional, is_stopping=is_stopping,
-        )  # fmt: skip
-    if as_json:
-        emit(_numbers(receipt, dry_run=dry_run))
-    else:
-        _say_numbers(receipt, dry_run=dry_run)
-    if receipt.stopped:
-        note("redrive: stopped before the end; the same command goes on from here")
-        raise typer.Exit(1)
-
-
-@app.command()
-def release(
-    topic: Topic,
-    key: Annotated[str, typer.Argument(help="The key that is parked.")],
-    servers: Servers = None,
-    max_replays: Annotated[int, typer.Option(min=1, help="Leave those that were replayed so often.")] = 3,
-) -> None:
-    """Send the dead letters of a parked key home, in their order, and let its records run again."""
-    from redrive.sources.kafka import replay as replays
-
-    receipt = replays.release(_config(servers), topic, _key(key) or "", max_replays=max_replays)
-    say(f"released {key!r}, {receipt.replayed} sent home")
+    return say(f"{total:>8}  in all")
 
 
 @dlq.command()
@@ -202,61 +166,16 @@ def parked(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> No
     """List the keys whose records wait behind a dead letter."""
     from redrive.sources.kafka.parking import parked_keys
 
-    found = [{"key": _key_text(key), "offset": at} for key, at in sorted(parked_keys(_config(servers), topic).items())]
+    keys = sorted(parked_keys(config_of(servers), topic).items())
+    found = [{"key": _key_text(key), "offset": at} for key, at in keys]
     if as_json:
-        return emit(found)
+        return emit({"keys": found})
     for line in found:
         say(f"{line['key']}  since offset {line['offset']}")
     return say(f"{len(found)} keys are parked")
 
 
 # ---------------------------------------------------------------------- behind them
-
-
-@contextmanager
-def _stopped_gently() -> Iterator[Callable[[], bool]]:
-    """Note the first SIGINT or SIGTERM instead of breaking off: what was sent is still to be remembered."""
-    import signal
-    import threading
-
-    asked = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
-
-    def ask(number: int, _frame: object) -> None:
-        asked.set()
-        signal.signal(number, before[number])  # the second one breaks off
-
-    for number in numbers:
-        signal.signal(number, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def _numbers(receipt: Receipt, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "seen": receipt.seen, "replayed": receipt.replayed, "left": receipt.left, "parked": receipt.parked,
-        "refused": receipt.refused, "by_disposition": dict(receipt.by_disposition),
-        "by_exception": dict(receipt.by_exception), "dry_run": dry_run,
-    }  # fmt: skip
-
-
-def _say_numbers(receipt: Receipt, *, dry_run: bool) -> None:
-    for name, count in [*receipt.by_disposition.most_common(), *receipt.by_exception.most_common()]:
-        say(f"{count:>8}  {name or '-'}")
-    verb = "would be replayed" if dry_run else "replayed"
-    say(f"{receipt.replayed} {verb}, {receipt.left} not chosen, {receipt.parked} replayed too often, of {receipt.seen}")
-    if receipt.refused:
-        say(f"a replay stops at the first of {receipt.refused} that it may not send: {receipt.refusal}")
-
-
-def _config(servers: str | None) -> KafkaConfig:
-    from redrive.settings import load_kafka
-
-    return load_kafka(bootstrap_servers=servers)[1]
 
 
 @contextmanager
@@ -318,57 +237,29 @@ async def _run(consumer: ParallelConsumer) -> None:
     await consumer.run()
 
 
-def _choice(**wanted: Any) -> Choice:
-    from redrive.sources.kafka.choice import Choice
-
-    return Choice(**wanted)
-
-
-def _pair(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"{text!r} is no header; write NAME=VALUE")
-    return name, value
-
-
-def _moment(text: str | None) -> int | None:
-    """Return *text*, a moment or a span before now, in ms since the epoch."""
-    from datetime import UTC, datetime
-
-    from redrive.engine.clock import unix_ms
-
-    if text is None:
-        return None
-    unit = {"s": 1, "m": 60, "h": 3600, "d": 86_400}.get(text[-1:])
-    if unit and text[:-1].isdigit():
-        return unix_ms() - int(text[:-1]) * unit * 1000
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-01-31T12:00:00+00:00, or 2h for two hours ago"
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 def _line(letter: DeadLetter) -> dict[str, Any]:
     return {
         "place": letter.place, "origin": letter.origin, "disposition": letter.disposition,
         "attempt": letter.attempt, "exception": letter.exception, "reason": letter.reason,
-        "replays": letter.replays, "timestamp": letter.timestamp, "key": _key_text(letter.key),
+        "replays": letter.replays, "timestamp": _instant(letter.timestamp), "key": _key_text(letter.key),
     }  # fmt: skip
 
 
-def _key(text: str | None) -> str | None:
-    """Return *text*, which may be written in several ways, as `ls --json` writes the key that it means."""
-    from redrive.sources.kafka.messages import key_of, key_text
+def _shown(line: dict[str, Any]) -> dict[str, Any]:
+    """Return *line* as people read it: one text says what it died of, and its type if that says more."""
+    kind, reason = line["exception"].rpartition(".")[2], line["reason"]
+    error = f"{kind}: {reason}" if kind and reason != line["exception"] else reason or kind
+    return line | {"at": line["timestamp"], "why": line["disposition"], "tries": line["attempt"], "error": error}
+
+
+def _instant(ms: int) -> datetime | None:
+    """Return a time of a record; one that nobody can have meant is none."""
+    from datetime import UTC, datetime
 
     try:
-        return None if text is None else key_text(key_of(text))
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no key: {error}") from None
+        return datetime.fromtimestamp(ms / 1000, UTC) if ms > 0 else None
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def _key_text(key: bytes | None) -> str | None:

@@ -336,6 +336,9 @@ class Store(Protocol):
     ) -> Letter:
         """Replace the payload of a pending, failed or archived letter if its payload_version is *version*."""
 
+    async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
+        """Write an audit entry for an act on what is not in this store, such as a dead-letter topic."""
+
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries, newest first."""
 

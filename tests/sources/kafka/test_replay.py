@@ -164,18 +164,19 @@ async def test_the_command_line_lists_counts_shows_and_replays(dead):
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    assert len(msgspec.json.decode(run("dlq", "ls", dead.dlq, "--exception", "ValueError", "--json"))) == 10
+    listed = msgspec.json.decode(run("dlq", "ls", dead.dlq, "--exception", "ValueError", "--json"))
+    assert (len(listed["dead_letters"]), listed["more"]) == (10, False)
     stats = msgspec.json.decode(run("dlq", "stats", dead.dlq, "--json"))
-    assert {line["count"] for line in stats} == {10}
-    shown = msgspec.json.decode(run("dlq", "peek", dead.dlq, "3", "--partition", "1"))
+    assert ({line["count"] for line in stats["counts"]}, stats["total"]) == ({10}, 30)
+    shown = msgspec.json.decode(run("dlq", "peek", dead.dlq, "3", "--partition", "1", "--json"))
     assert shown["place"] == f"{dead.dlq}[1]@3"
     assert shown["key"] == f"k{shown['value']}"
     assert "10 would be replayed" in run("replay", dead.dlq, "--disposition", "terminal", "--dry-run")
-    assert "10 replayed" in run("replay", dead.dlq, "--disposition", "terminal")
+    assert "10 replayed" in run("replay", dead.dlq, "--disposition", "terminal", "--yes")
     assert len(dead.read()) == 40
     assert "30 would be replayed" in run("replay", dead.dlq, "--dry-run", "--header", "own=h", "--since", "1h")
     assert "0 would be replayed" in run("replay", dead.dlq, "--dry-run", "--until", "2020-01-01")
-    assert "10 replayed" in run("replay", dead.dlq, "--exception", "KeyError", "--transactional")
+    assert "10 replayed" in run("replay", dead.dlq, "--exception", "KeyError", "--transactional", "--yes")
 
 
 PLAIN = [("x-error-reason", b"ValueError: no"), ("x-retry-attempt", b"3"), ("partition", b"1"), ("offset", b"7")]

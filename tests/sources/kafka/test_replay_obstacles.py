@@ -132,7 +132,7 @@ def test_a_look_at_one_offset_reads_no_others(stage):
 def test_a_key_that_is_no_text_is_found_by_what_the_list_shows(stage):
     prepare(stage, dead(stage, 0, key=b"\xff\x00k"), dead(stage, 1))
     listed = CliRunner().invoke(app, ["kafka", "dlq", "ls", stage.dlq, "--json", "--servers", stage.bootstrap])
-    shown = msgspec.json.decode(listed.stdout)[0]["key"]
+    shown = msgspec.json.decode(listed.stdout)["dead_letters"][0]["key"]
     assert shown == "\\xff\\x00k"
     assert [letter.offset for letter in browse(stage.kafka(), stage.dlq, Choice(key=shown))] == [0]
 
@@ -142,7 +142,8 @@ def test_two_keys_are_never_meant_by_one_text(stage):
 
     def meant(key):
         words = ["kafka", "dlq", "ls", stage.dlq, "--json", "--servers", stage.bootstrap, "--key", key]
-        return [line["place"][-1] for line in msgspec.json.decode(CliRunner().invoke(app, words).stdout)]
+        found = msgspec.json.decode(CliRunner().invoke(app, words).stdout)["dead_letters"]
+        return [line["place"][-1] for line in found]
 
     assert (meant(r"\xff"), meant(r"\\xff"), meant(r"\xFF")) == (["0"], ["1"], ["0"])
 

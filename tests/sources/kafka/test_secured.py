@@ -78,7 +78,7 @@ async def test_the_commands_connect_with_settings_of_the_environment(guarded, tm
         listed = subprocess.run(  # noqa: ASYNC221
             **redrive("dlq", "ls", stage.dlq, "--json", **variables), capture_output=True, timeout=LIMIT, check=True
         )
-        assert [letter["exception"] for letter in json.loads(listed.stdout)] == ["ValueError"]
+        assert [letter["exception"] for letter in json.loads(listed.stdout)["dead_letters"]] == ["ValueError"]
 
 
 async def test_a_token_comes_from_a_function_for_every_client(guarded):

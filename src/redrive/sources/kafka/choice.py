@@ -18,6 +18,8 @@ from redrive.sources.kafka.dialects import OURS, read_account
 from redrive.sources.kafka.headers import NAMESPACE, Header, replayed, sent_back, split
 from redrive.sources.kafka.messages import headers_of, key_text
 
+GROUP_OF_REPLAYS = "redrive-replay-{topic}-"  # … and then what stands for the choice
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
@@ -33,7 +35,7 @@ class DeadLetter:
     home: str  # the topic it came from
     home_partition: int  # … and its partition, -1 if that is not known
     reason: str
-    attempt: str
+    attempt: int | None
     disposition: str
     exception: str
     origin: str  # topic/partition/offset@group
@@ -73,7 +75,20 @@ class Choice:
 
     def group(self, topic: str) -> str:
         """Return the consumer group that remembers how far a replay of this choice has come."""
-        return f"redrive-replay-{topic}-{sha256(msgspec.json.encode(asdict(self))).hexdigest()[:12]}"
+        return GROUP_OF_REPLAYS.format(topic=topic) + sha256(msgspec.json.encode(asdict(self))).hexdigest()[:12]
+
+    @property
+    def text(self) -> str:
+        """What is asked for, as JSON."""
+        return msgspec.json.encode({name: asked for name, asked in asdict(self).items() if asked is not None}).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Choice | None:
+        """Return the choice that wrote *text*; None if none did."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError:
+            return None
 
 
 def read_letter(message: Any) -> DeadLetter:
@@ -92,7 +107,7 @@ def read_letter(message: Any) -> DeadLetter:
         home=account.topic,
         home_partition=-1 if account.partition is None else account.partition,
         reason=account.message,
-        attempt="" if account.attempt is None else str(account.attempt),
+        attempt=account.attempt,
         disposition=account.disposition,
         exception=account.error_type,
         origin=ours.get(f"{NAMESPACE}id", b"").decode("utf-8", "replace") or account.origin.removeprefix("kafka:"),

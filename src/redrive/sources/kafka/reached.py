@@ -1,7 +1,8 @@
 """
 How far replays of one choice have come in one partition.
 
-Owns the note of it in a commit's metadata. A replay leaves what was replayed too often, and how often
+Owns the note of it in a commit's metadata, which also says what the replay picks. A replay leaves
+what was replayed too often, and how often
 is too often differs: so there is one offset for each limit, and with a larger one what was left is sent,
 and nothing that has gone already. What cannot be read means that the limit was the usual one. Knows no
 Kafka client.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 MAX_REPLAYS = 3  # unless something else is asked for
+_ROOM = 2000  # bytes of a commit's metadata; a broker takes 4096 unless it is told otherwise
 
 
 class Reached:
@@ -46,9 +48,24 @@ class Reached:
         self._offsets = {**kept, limit: max(offset, kept.get(limit, 0))}
 
 
+def with_choice(note: str, choice: str) -> str:
+    """Return *note* and, behind it, what the replay picks, unless that is too long for a commit."""
+    whole = f"{note}\n{choice}"
+    return whole if len(whole.encode()) <= _ROOM else note
+
+
+def choice_in(note: str | None) -> str:
+    """Return what the replay that left *note* picks, as it was written, or nothing."""
+    return _plain(note or "").partition("\n")[2]
+
+
+def _plain(note: str) -> str:
+    return note.rstrip("\0")  # the broker of a transaction adds them
+
+
 def _read(note: str, offset: int) -> dict[int, int]:
     try:
-        found = msgspec.json.decode(note.rstrip("\0"), type=dict[int, int])  # the broker of a transaction adds them
+        found = msgspec.json.decode(_plain(note).partition("\n")[0], type=dict[int, int])
     except msgspec.DecodeError:
         return {}
     return found if max(found.values(), default=-1) == offset and min(found.values()) >= 0 else {}

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.sources.kafka.choice import Choice
-from redrive.sources.kafka.reached import MAX_REPLAYS, Reached
+from redrive.sources.kafka.reached import MAX_REPLAYS, Reached, with_choice
 from redrive.sources.kafka.trouble import Heard, said
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Reader:
     Reads *topic* up to where it ended when this began.
 
     With *resume* it begins where *group* stands, which `commit` moves, for letters that were replayed less
-    than *max_replays* times; else only the partition and the offsets that *choice* asks for are read, and
-    with *tail* only so many offsets at the end of each partition.
+    than *max_replays* times, and what is committed says what *choice* it was; else only the partition and the
+    offsets that *choice* asks for are read, and with *tail* only so many offsets at the end of each partition.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Reader:
     ) -> None:  # fmt: skip
         self._config, self._topic, self._clock = config, topic, clock or SystemClock()
         self._max_replays, self._reached = max_replays, dict[int, Reached]()
+        self._picked = "" if choice is None else choice.text
         self._choice, self._tail = (choice if not resume else None) or Choice(), tail
         self._heard = Heard()
         ours: dict[str, Any] = {
@@ -117,7 +118,8 @@ class Reader:
         for number, offset in after.items():
             self._reached[number].moved(self._max_replays, offset)
         reached = [(number, self._reached[number]) for number in after]
-        return [TopicPartition(self._topic, number, at.furthest, metadata=at.note) for number, at in reached]
+        notes = {number: with_choice(at.note, self._picked) for number, at in reached}
+        return [TopicPartition(self._topic, number, at.furthest, metadata=notes[number]) for number, at in reached]
 
     def _is_wanted(self, message: Any) -> bool:
         return int(message.offset()) < self._ends.get(message.partition(), 0)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
+    from redrive.sources.kafka.earlier import Earlier
 
 _BATCH = 500
 _TAIL = 50  # offsets at the end of a partition, where its newest letter most likely is
@@ -40,6 +41,7 @@ class Receipt:
     left: int = 0  # not chosen
     parked: int = 0  # replayed too often already
     refused: int = 0  # in a dry run: a replay would stop at the first of them
+    sent_before: int = 0  # of the replayed ones, by another replay, as far as that is known
     refusal: str = ""  # why the first of them cannot go home
     by_disposition: Counter[str] = field(default_factory=Counter)  # of the chosen ones
     by_exception: Counter[str] = field(default_factory=Counter)
@@ -81,6 +83,8 @@ def replay(
     rate: float | None = None,
     dry_run: bool = False,
     transactional: bool = False,
+    earlier: Earlier | None = None,
+    receipt: Receipt | None = None,
     clock: Clock | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> Receipt:
@@ -92,10 +96,13 @@ def replay(
     what the first left as replayed too often. Raise SourceError if the broker does not confirm
     one, or its home is not allowed; what was confirmed until then is done.
     *transactional* sends and remembers in one transaction: who reads with read_committed sees
-    each letter once, also after a crash. When *is_stopping* says so it ends after the letters in hand.
+    each letter once, also after a crash. Those that an *earlier* replay has sent are counted.
+    *receipt*, if given, is the one that is filled in, and so known also if this raises.
+    When *is_stopping* says so it ends after the letters in hand.
     """
-    reader = Reader(config, topic, choice.group(topic), resume=True, max_replays=max_replays)
+    reader = Reader(config, topic, choice.group(topic), resume=True, choice=choice, max_replays=max_replays)
     one = _Replay(config, reader, topic, choice, allowed, max_replays)
+    one.receipt, one.earlier = receipt or one.receipt, earlier
     pace = Pace(rate, clock or SystemClock(), is_stopping)
     try:
         sender = None if dry_run else HomeSender(config, choice.group(topic) if transactional else "")
@@ -120,6 +127,7 @@ class _Replay:
         max_replays: int,
     ) -> None:  # fmt: skip
         self.receipt = Receipt()
+        self.earlier: Earlier | None = None
         self._reader = reader
         self._choice, self._max_replays, self._folder = choice, max_replays, config.dlq_spill_folder
         self._homes = (topic.removesuffix(config.dlq_topic_suffix), *allowed)
@@ -171,6 +179,7 @@ class _Replay:
         for letter in letters:
             self.receipt.by_disposition[letter.disposition] += 1
             self.receipt.by_exception[letter.exception] += 1
+            self.receipt.sent_before += self.earlier is not None and self.earlier.sent(letter)
 
 
 def release(config: KafkaConfig, topic: str, key: str, *, max_replays: int = MAX_REPLAYS) -> Receipt:

@@ -266,6 +266,11 @@ class MemoryStore:
                 acting.edit(ledger, letter_id, payload, content_type, version=version, by=by, reason=reason)
             )
 
+    async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
+        """Write an audit entry for an act on what is not in this store."""
+        with self._turn() as ledger:
+            ledger.audit(by, verb, target, count, reason)
+
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries, newest first."""
         with self._turn() as ledger:

@@ -156,6 +156,11 @@ async def handled(turn: Turn, handler: str, key: str) -> bool:
     return await turn.value("handled", name(handler), name(key), turn.now.wall) is not None
 
 
+async def write_down(turn: Turn, by: str, verb: str, target: str, count: int, reason: str) -> None:
+    """Write an audit entry."""
+    await turn.audit(by, verb, target, count, reason)
+
+
 async def audit(turn: Turn, limit: int) -> list[AuditEntry]:
     """Return the newest audit entries."""
     return [

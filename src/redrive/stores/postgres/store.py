@@ -444,6 +444,10 @@ class PostgresStore:
             answers.LETTER, acting.edit, letter_id, (payload, content_type), version, by, reason
         )
 
+    async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
+        """Write an audit entry."""
+        await self._calls.once(answers.NOTHING, sharing.write_down, by, verb, target, count, reason)
+
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""
         return await self._calls.read(sharing.audit, limit)

@@ -165,6 +165,11 @@ def handled(turn: Turn, handler: str, key: str) -> bool:
     return turn.connection.changes() == 1
 
 
+def write_down(turn: Turn, by: str, verb: str, target: str, count: int, reason: str) -> None:
+    """Write an audit entry."""
+    turn.audit(by, verb, target, count, reason)
+
+
 def audit(connection: apsw.Connection, limit: int) -> list[AuditEntry]:
     """Return the newest audit entries."""
     sql = "SELECT seq, at_us, by, verb, target, count, reason FROM audit ORDER BY seq DESC LIMIT ?"

@@ -318,6 +318,10 @@ class SqliteStore:
         told = (written_out(by), written_out(reason))
         return await self._write(acting.edit, letter_id, (payload, content_type), version, *told)
 
+    async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
+        """Write an audit entry for an act on what is not in this store."""
+        await self._write(sharing.write_down, by, verb, target, count, reason)
+
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""
         return await self._read(sharing.audit, limit)
