@@ -25,7 +25,8 @@ from redrive.cli.kafka_options import (
 )
 from redrive.cli.kafka_replay import release, replay
 from redrive.cli.options import AsJson, Limit
-from redrive.cli.output import emit, say, show_table
+from redrive.cli.output import emit, say
+from redrive.cli.tables import show_table
 from redrive.errors import HandlerError, SourceError
 
 if TYPE_CHECKING:
