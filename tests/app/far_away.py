@@ -18,3 +18,7 @@ def die(order: dict):
 def wait_for(order: dict):
     """Wait until somebody has opened the pipe and closed it again."""
     Path(order["gate"]).read_text()
+
+
+def divide(order: dict):
+    return order["total"] / order["count"]

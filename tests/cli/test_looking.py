@@ -184,3 +184,19 @@ def test_json_keeps_big_numbers(redrive):
     letter_id = redrive.fill(lambda mill: mill.pending(payload=b'{"n":123456789012345678901234567890}'))
 
     assert json.loads(redrive("show", letter_id, "--json").stdout)["payload"]["n"] == 123456789012345678901234567890
+
+
+TRACE = 'Traceback (most recent call):\n  File "shop.py", line 42, in shop:ship\n    1 / 0\nZeroDivisionError: \x1b'
+
+
+def test_a_traceback_is_shown_and_cannot_act_on_the_terminal(redrive):
+    letter_id = redrive.fill(lambda mill: mill.failed(traceback=TRACE, place="shop:ship:42"))
+
+    for command in (("show", letter_id), ("explain", letter_id)):
+        shown = redrive(*command).stdout
+        assert '  File "shop.py", line 42, in shop:ship\n    1 / 0\n' in shown
+        assert "\x1b" not in shown
+        assert redrive.json(*command)["traceback"] == TRACE
+    assert redrive.json("show", letter_id)["place"] == "shop:ship:42"
+    assert "shop:ship:42" in redrive("groups").stdout
+    assert redrive.json("groups")["groups"][0]["place"] == "shop:ship:42"

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.desk.conftest import POLICY, failure
 
 from redrive.core.decide import Failed, Lost, decide, held_back
-from redrive.core.letter import Status
+from redrive.core.letter import Letter, Status
+from redrive.core.moves import line_of, logged
 from redrive.core.policy import RetryPolicy
 from redrive.desk import inspect
 from redrive.desk.explain import explain, explained, what_if
@@ -167,5 +170,86 @@ async def test_explanations_are_json(mill):
 
     assert list(told) == [
         "id", "status", "why", "policy", "policy_source", "attempts", "losses", "cycles", "tries", "story",
-            "holds",
+        "holds", "traceback",
     ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------- what-if is decide, asked again
+
+SPANS = st.floats(0, 1_000)
+POLICIES = st.one_of(
+    st.just(RetryPolicy.NEVER),
+    st.builds(RetryPolicy.immediate, max_attempts=st.integers(1, 8), total=st.none() | SPANS),
+    st.builds(
+        RetryPolicy.constant,
+        st.floats(0, 600),
+        max_attempts=st.integers(1, 8),
+        jitter=st.sampled_from(["none", "full", "equal", "additive(7)"]),
+        total=st.none() | SPANS,
+    ),
+    st.builds(
+        RetryPolicy.exponential,
+        st.floats(0, 60),
+        cap=st.floats(60, 1_000),
+        max_attempts=st.integers(1, 8),
+        jitter=st.sampled_from(["none", "full", "equal", "additive(7)"]),
+        total=st.none() | SPANS,
+    ),
+)
+FAILURES = st.builds(failure, terminal=st.integers(0, 9).map(lambda n: n == 9), retry_after=st.none() | SPANS)
+RUNS = st.lists(st.tuples(FAILURES, st.floats(0, 1, exclude_max=True), st.floats(0, 30)), min_size=8, max_size=8)
+
+
+class Stood(msgspec.Struct, frozen=True):
+    attempts: int
+    losses: int = 0
+
+
+def lived(policy: RetryPolicy, runs) -> tuple[Letter, list]:
+    """Return a letter whose tries went as *runs* say: what failed, the die, and how long it ran."""
+    tries, moves, age = (), [], 0.0
+    for attempt, (failed, draw, seconds) in enumerate(runs, 1):
+        age += seconds
+        move = decide(Stood(attempt), Failed(failed), policy, draw, age=age)
+        tries, moves = logged(tries, line_of(move, attempt), 50), [*moves, move]
+        age += move.delay
+        if move.to is Status.FAILED:
+            break
+    return Letter(id="a", queue="q", kind="k", payload=b"", tries=tries, applied_policy=policy.text), moves
+
+
+def told(steps) -> list[tuple[str, str, float]]:
+    return [(step.to, step.why, step.delay) for step in steps]
+
+
+@given(POLICIES, RUNS)
+def test_what_if_with_its_own_policy_is_what_happened(policy, runs):
+    letter, moves = lived(policy, runs)
+    answer = what_if(letter, RetryPolicy.parse(letter.applied_policy))
+    assert told(answer.tries)[: len(moves)] == told(moves)
+    assert len(answer.tries) == len(moves) or moves[-1].to is Status.PENDING
+
+
+@given(POLICIES, POLICIES, RUNS)
+def test_what_if_with_another_policy_is_what_decide_would_have_said(policy, other, runs):
+    letter, moves = lived(policy, runs)
+    ran = runs[: len(moves)]
+    _, expected = lived(other, ran)
+    answer = what_if(letter, other)
+    shared = min(len(expected), len(moves))
+    for step, move in zip(told(answer.tries)[:shared], told(expected)[:shared], strict=True):
+        assert step[:2] == move[:2]
+        assert step[2] == pytest.approx(move[2])
+
+
+@pytest.mark.parametrize("asked", [0.0, 1.0, 599.0])
+def test_what_if_does_not_take_a_wait_of_the_policys_own_for_a_retry_after(asked):
+    patient = RetryPolicy.constant(600, max_attempts=3)
+    letter, _ = lived(patient, [(failure(retry_after=asked), 0.5, 0.0)])
+    assert what_if(letter, RetryPolicy.immediate(max_attempts=3)).tries[0].delay == asked
+
+
+def test_what_if_of_a_letter_that_killed_its_workers_is_the_same_for_every_policy():
+    crashed = decide(Stood(1, losses=2), Lost("gone"), POLICY, 0.5)
+    letter = Letter(id="a", queue="q", kind="k", payload=b"", tries=logged((), line_of(crashed, 1), 50))
+    assert told(what_if(letter, RetryPolicy.exponential(max_attempts=9)).tries) == [("failed", "worker_crashed", 0.0)]

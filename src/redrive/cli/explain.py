@@ -49,6 +49,8 @@ def _print(found: Explanation, *, wide: bool) -> None:
         show_table("", (*_COLUMNS, "formula s", "capped s", "rule", "policy", "message"), rows, wide=True)
     elif tries:
         show_table("", _COLUMNS, [_row(one) for one in tries])
+    if found.traceback:
+        say(found.traceback, lines=True)
 
 
 def _row(one: TryExplained) -> tuple[object, ...]:

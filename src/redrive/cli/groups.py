@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SHOWN = 8  # characters of a group: its beginning is enough to name it
 _COLUMNS = ("group", "count", "verdict", "error", "title", "last seen")
-_WIDE = ("group", "count", "verdict", "error", "title", "kinds", "first seen", "last seen", "explanation")
+_WIDE = ("group", "count", "verdict", "error", "title", "kinds", "first seen", "last seen", "explanation", "place")
 
 
 def groups(
@@ -32,8 +32,11 @@ def groups(
         return say("no failed letters match")
     if wide:
         return show_table("", _WIDE, [_wide_row(one) for one in found.groups], wide=True)
-    rows = [(*line(one), one.last_seen_at) for one in found.groups]
-    return show_table("", _COLUMNS, rows)
+    show_table("", _COLUMNS, [(*line(one), one.last_seen_at) for one in found.groups])
+    for one in found.groups:
+        if one.place:
+            say(f"{one.group[:SHOWN]}  at {one.place}")
+    return None
 
 
 def line(one: GroupView) -> tuple[object, ...]:
@@ -43,4 +46,4 @@ def line(one: GroupView) -> tuple[object, ...]:
 
 def _wide_row(one: GroupView) -> tuple[object, ...]:
     seen = (one.first_seen_at, one.last_seen_at)
-    return one.group, one.count, one.verdict, one.error_type, one.title, one.kinds, *seen, one.explanation
+    return one.group, one.count, one.verdict, one.error_type, one.title, one.kinds, *seen, one.explanation, one.place

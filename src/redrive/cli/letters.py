@@ -64,6 +64,8 @@ def show(
         return emit(sheet)
     show_facts((name, value) for name, value in _facts(sheet) if value not in (None, "", 0, []))
     _print_tries(sheet, wide=wide)
+    if sheet.traceback:
+        say(sheet.traceback, lines=True)
     _print_history(sheet, wide=wide)
     _print_payload(letter)
     return None

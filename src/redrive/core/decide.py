@@ -117,18 +117,19 @@ def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
 
 def _after_failure(attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
     if failure.terminal:
-        return _give_up("terminal", failure, policy)
+        return _give_up("terminal", failure, policy, draw, age)
     if attempts >= policy.max_attempts:
-        return _give_up("exhausted", failure, policy)
+        return _give_up("exhausted", failure, policy, draw, age)
     delay = next_delay(policy, attempts, draw, failure.retry_after)
     if policy.total is not None and age + delay > policy.total:
-        return _give_up("out of time", failure, policy)
+        return _give_up("out of time", failure, policy, draw, age)
     why = "backing off" if failure.retry_after is None else "asked to wait"
-    return Move(Status.PENDING, why, delay=delay, failure=failure, draw=draw, policy=policy.text)
+    return Move(Status.PENDING, why, delay=delay, failure=failure, draw=draw, policy=policy.text, age=age)
 
 
-def _give_up(why: str, failure: Failure, policy: RetryPolicy) -> Move:
-    return Move(Status.FAILED, why, failure=failure, policy=policy.text)
+def _give_up(why: str, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
+    """Keep the draw, too: it is asked for when somebody wants to know what another policy would have done."""
+    return Move(Status.FAILED, why, failure=failure, draw=draw, policy=policy.text, age=age)
 
 
 def next_delay(policy: RetryPolicy, attempts: int, draw: float, retry_after: float | None) -> float:

@@ -68,6 +68,8 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
     target: str = ""  # whom it is addressed to, if it says so
     origin: str = ""
     last_error: str = ""  # sanitised, and cut
+    place: str = ""  # "module:function:line" in the user's code
+    traceback: str = ""  # frames and source lines, cut; no values
 
     @property
     def event(self) -> dict[str, str | None]:

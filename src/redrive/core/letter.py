@@ -82,9 +82,10 @@ class Try(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     delay: float = 0.0  # seconds until the next try, after jitter, cap, floor and budget
     draw: float = 0.0  # the die that jitter used
     policy: str = ""
+    age: float = 0.0  # seconds that the cycle had lasted when this was decided
     retry_after: float | None = None  # seconds that the error asked for
     place: str = ""  # "module:function:line"
-    traceback: str = ""  # kept of the newest try of a cycle alone
+    traceback: str = ""  # only the newest of a cycle is kept
 
 
 class FailureCycle(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

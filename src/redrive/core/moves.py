@@ -36,6 +36,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     failure: Failure | None = None
     draw: float = 0.0
     policy: str = ""
+    age: float = 0.0  # seconds that the cycle had lasted when this was decided
 
 
 LOGGED = 500  # characters of an error's text in the attempt log; the letter keeps more of the newest
@@ -56,6 +57,7 @@ def line_of(move: Move, attempt: int = 0, at_us: int = 0) -> Try:
         delay=move.delay,
         draw=move.draw,
         policy=move.policy,
+        age=move.age,
         retry_after=failure.retry_after,
         place=failure.place,
         traceback=failure.traceback,
@@ -63,9 +65,9 @@ def line_of(move: Move, attempt: int = 0, at_us: int = 0) -> Try:
 
 
 def logged(tries: tuple[Try, ...], line: Try, most: int) -> tuple[Try, ...]:
-    """Return the newest *most* lines of the log with *line*, which alone keeps its traceback: rows stay small."""
-    if tries and tries[-1].traceback:
-        tries = (*tries[:-1], msgspec.structs.replace(tries[-1], traceback=""))
+    """Return the newest *most* lines of the log with *line*; only the newest traceback is kept: rows stay small."""
+    if line.traceback:
+        tries = tuple(msgspec.structs.replace(one, traceback="") if one.traceback else one for one in tries)
     return (*tries, line)[-most:]
 
 

@@ -19,6 +19,7 @@ from redrive.core.letter import Category, Failure, Status
 from redrive.core.policy import LONGEST, RetryPolicy
 from redrive.core.waiting import Hold
 from redrive.desk import inspect
+from redrive.desk.views import traceback_of
 from redrive.errors import PolicyError
 from redrive.stores.waiting import holds_of
 
@@ -32,6 +33,7 @@ _MOST_STEPS = 100
 _ALMOST_ONE = 1.0 - 2.0**-53
 _EXPECTED = 0.5
 _SAME = 1e-6
+_FATES = frozenset({"worker_crashed", "redrive_fault"})  # ends that no policy has a say in
 
 
 class TryExplained(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class TryExplained(msgspec.Struct, frozen=True, kw_only=True):
     capped: float | None  # after the cap, before jitter
     draw: float
     delay: float  # as it was: after jitter, Retry-After and retry budget
+    retry_after: float | None  # seconds that the error asked for
+    place: str  # module:function:line in the user's code
     note: str
 
 
@@ -66,6 +70,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     tries: list[TryExplained]
     story: list[str]
     holds: list[Hold]  # pending: what keeps it from running, the most lasting first
+    traceback: str  # the newest of this cycle
 
 
 class Supposed(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +87,7 @@ class Supposed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedule another policy would have given; running times count as nothing."""
+    """The schedule another policy would have given to the same failures; the tries run as long as they did."""
 
     id: str
     policy: str
@@ -96,7 +101,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Standing(msgspec.Struct, frozen=True):
     attempts: int
-    losses: int
+    losses: int = 0
 
 
 async def explained(store: Store, letter_id: str) -> Explanation:
@@ -121,6 +126,7 @@ def explain(letter: Letter, holds: Sequence[Hold] = ()) -> Explanation:
         tries=tries,
         story=_story(letter, source, tries, holds),
         holds=list(holds),
+        traceback=traceback_of(letter.tries),
     )
 
 
@@ -128,21 +134,22 @@ def what_if(letter: Letter, policy: RetryPolicy) -> WhatIf:
     """Return the schedule that *policy* would have given to the failures of the newest cycle that had any."""
     failures = _failures(letter)
     steps: list[Supposed] = []
-    age = 0.0
+    shift = 0.0  # how much longer than in truth the supposed waits were, until now
     while len(steps) < _MOST_STEPS and (not steps or steps[-1].to == Status.PENDING):
-        step = _supposed(letter, policy, failures, len(steps) + 1, age)
-        steps.append(step)
-        age += step.delay
-    more = steps[-1].to == Status.PENDING
+        past = failures[min(len(steps), len(failures) - 1)]
+        assumed = len(steps) >= len(failures)
+        steps.append(_supposed(past, policy, len(steps) + failures[0].attempt, shift, assumed=assumed))
+        shift += steps[-1].delay - (0.0 if assumed else past.delay)
+    more, waited = steps[-1].to == Status.PENDING, sum(step.delay for step in steps)
     return WhatIf(
         id=letter.id,
         policy=policy.text,
         tries=steps,
         more=more,
-        total=age,
+        total=waited,
         least=sum(step.least for step in steps),
         most=sum(step.most for step in steps),
-        ends=_ending(steps, age, more=more),
+        ends=_ending(steps, waited, more=more),
     )
 
 
@@ -165,19 +172,20 @@ def _explained(one: Try) -> TryExplained:
         capped=_capped(policy, one.attempt) if policy and waits else None,
         draw=one.draw,
         delay=one.delay,
+        retry_after=one.retry_after,
+        place=one.place,
         note=_note(one, policy) if waits else "",
     )
 
 
 def _note(one: Try, policy: RetryPolicy | None) -> str:
-    if one.why == "asked to wait":
-        return "the error asked for this wait (Retry-After)"
+    asked = "" if one.retry_after is None else f"the error asked for {one.retry_after:.3g} s (Retry-After)"
     if policy is None:
-        return "the policy cannot be computed here" if one.policy else ""
-    by_policy = next_delay(policy, one.attempt, one.draw, None)
+        return asked or ("the policy cannot be computed here" if one.policy else "")
+    by_policy = next_delay(policy, one.attempt, one.draw, one.retry_after)
     if one.delay > by_policy + _SAME:
         return f"the policy alone gave {by_policy:.3g} s; the retry budget of the queue held it longer"
-    return ""
+    return asked
 
 
 def _story(letter: Letter, source: str, tries: Sequence[TryExplained], holds: Sequence[Hold]) -> list[str]:
@@ -196,7 +204,8 @@ def _story(letter: Letter, source: str, tries: Sequence[TryExplained], holds: Se
 def _line(one: TryExplained) -> str:
     if not one.error_type:
         return f"try {one.attempt}: {one.why}; it does not count against the letter"
-    judged = f"try {one.attempt}: {one.error_type} is {one.category} by rule: {one.rule}; {one.why}"
+    where = f" at {one.place}" if one.place else ""
+    judged = f"try {one.attempt}: {one.error_type}{where} is {one.category} by rule: {one.rule}; {one.why}"
     return f"{judged}, {_wait_words(one)}" if one.wait is not None else judged
 
 
@@ -231,57 +240,53 @@ def _read(text: str) -> RetryPolicy | None:
 # ---------------------------------------------------------------------- what would have happened
 
 
-def _supposed(
-    letter: Letter, policy: RetryPolicy, failures: Sequence[tuple[Failure, float]], attempt: int, age: float
-) -> Supposed:
-    assumed = attempt > len(failures)
-    failure, draw = failures[min(attempt, len(failures)) - 1]
-    move = decide(_Standing(attempt, letter.losses), Failed(failure), policy, _EXPECTED if assumed else draw, age=age)
+class _Past(msgspec.Struct, frozen=True):
+    """A failure that happened, and what it was decided by."""
+
+    failure: Failure
+    attempt: int = 1
+    draw: float = _EXPECTED
+    age: float = 0.0
+    delay: float = 0.0
+    fate: str = ""  # why it died, if no policy had a say in that
+
+
+def _supposed(past: _Past, policy: RetryPolicy, attempt: int, shift: float, *, assumed: bool) -> Supposed:
+    draw = _EXPECTED if assumed else past.draw
+    move = decide(_Standing(attempt), Failed(past.failure), policy, draw, age=past.age + shift)
     waits = move.to is Status.PENDING
     return Supposed(
         attempt=attempt,
         assumed=assumed,
-        error_type=failure.error_type,
+        error_type=past.failure.error_type,
         to=str(move.to),
-        why=move.why,
+        why=past.fate or move.why,
         delay=move.delay,
-        least=next_delay(policy, attempt, 0.0, failure.retry_after) if waits else 0.0,
-        most=next_delay(policy, attempt, _ALMOST_ONE, failure.retry_after) if waits else 0.0,
+        least=next_delay(policy, attempt, 0.0, past.failure.retry_after) if waits else 0.0,
+        most=next_delay(policy, attempt, _ALMOST_ONE, past.failure.retry_after) if waits else 0.0,
     )
 
 
-def _failures(letter: Letter) -> list[tuple[Failure, float]]:
-    """Return the failures of the newest cycle that had any, each with the die that was drawn."""
+def _failures(letter: Letter) -> list[_Past]:
+    """Return the failures of the newest cycle that had any."""
     cycles = (letter.tries, *(cycle.tries for cycle in reversed(letter.failure_history)))
     for tries in cycles:
-        failed = [(_failure(one), _draw(one)) for one in tries if one.error_type and one.attempt]
-        if failed:
+        if failed := [_past(one) for one in tries if one.error_type and one.attempt]:
             return failed
-    unknown = Failure(error_type="", message="", category=Category.TRANSIENT, rule="supposed")
-    return [(unknown, _EXPECTED)]
+    return [_Past(Failure(error_type="", message="", category=Category.TRANSIENT, rule="supposed"))]
 
 
-def _draw(one: Try) -> float:
-    """Return the die of a try that waited; one that gave up drew none."""
-    return one.draw if one.delay else _EXPECTED
-
-
-def _failure(one: Try) -> Failure:
-    return Failure(
+def _past(one: Try) -> _Past:
+    fate = one.why if one.why in _FATES else ""
+    failure = Failure(
         error_type=one.error_type,
         message=one.error,
         category=Category(one.category) if one.category in list(Category) else Category.TRANSIENT,
         rule=one.rule,
-        terminal=one.why == "terminal",
-        retry_after=_asked(one),
+        terminal=one.why == "terminal" or bool(fate),
+        retry_after=one.retry_after,
     )
-
-
-def _asked(one: Try) -> float | None:
-    if one.why != "asked to wait":
-        return None
-    policy = _read(one.policy)
-    return max(0.0, one.delay - (policy.spread(one.draw) if policy else 0.0))
+    return _Past(failure, one.attempt, one.draw, one.age, one.delay, fate)
 
 
 def _ending(steps: Sequence[Supposed], age: float, *, more: bool) -> str:

@@ -25,6 +25,8 @@ import msgspec
 
 from redrive.core.letter import Category, Status, instant
 from redrive.core.query import parse
+from redrive.core.terms import quoted
+from redrive.desk.views import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +61,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_at: datetime
     verdict: str
     explanation: str
+    place: str  # where the newest of them failed: module:function:line in the user's code
 
 
 class Groups(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +74,16 @@ async def groups(store: Store, query_text: str = "", *, limit: int = 50) -> Grou
     """Group the failed letters that match; an empty query groups all of them."""
     found = await store.groups(parse(query_text), limit=limit)
     sums = Sums(await store.tallies() if found else [])
-    return Groups(groups=[_view(group, sums) for group in found])
+    return Groups(groups=[_view(group, sums, await _place(store, group)) for group in found])
+
+
+async def _place(store: Store, group: Group) -> str:
+    """Return where the newest letter of *group* failed; the fingerprint itself knows no lines."""
+    if not group.fingerprint:
+        return ""
+    query = parse(f"status:failed group:{quoted(group.fingerprint)}")
+    newest = await store.find(query, limit=1, payloads=False)
+    return place_of(newest.letters[0].tries) if newest.letters else ""
 
 
 class Sums:
@@ -108,7 +120,7 @@ def judge(group: Group, sums: Sums) -> tuple[Verdict, str]:
     return Verdict.UNCLEAR, f"too few finished letters of {_kinds(group)} to tell"
 
 
-def _view(group: Group, sums: Sums) -> GroupView:
+def _view(group: Group, sums: Sums, place: str) -> GroupView:
     verdict, explanation = judge(group, sums)
     return GroupView(
         group=group.fingerprint,
@@ -121,6 +133,7 @@ def _view(group: Group, sums: Sums) -> GroupView:
         last_seen_at=instant(group.last_seen_us),
         verdict=str(verdict),
         explanation=explanation,
+        place=place,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from redrive.core.letter import FailureCycle, Letter, Try
     from redrive.stores.contract import Page
@@ -58,6 +58,9 @@ class TryView(msgspec.Struct, frozen=True, kw_only=True):
     delay: float
     draw: float
     policy: str
+    age: float  # seconds that the cycle had lasted
+    retry_after: float | None  # seconds that the error asked for
+    place: str  # module:function:line in the user's code
 
 
 class CycleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +82,7 @@ class CycleView(msgspec.Struct, frozen=True, kw_only=True):
     release: str | None
     generation: int | None
     tries: list[TryView]
+    traceback: str  # of the newest try that has one
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +114,8 @@ class LetterSheet(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None
     release: str | None
     tries: list[TryView]
+    place: str  # where the newest failure of this cycle was: module:function:line in the user's code
+    traceback: str  # the newest of this cycle
     failure_history: list[CycleView]
 
 
@@ -173,6 +179,8 @@ def sheet(letter: Letter) -> LetterSheet:
         tenant=letter.tenant,
         release=letter.release,
         tries=_tries(letter.tries),
+        place=place_of(letter.tries),
+        traceback=traceback_of(letter.tries),
         failure_history=[_cycle(cycle) for cycle in letter.failure_history],
     )
 
@@ -201,6 +209,16 @@ def pretty_json(payload: bytes, *, indent: int = 2) -> bytes | None:
     return text
 
 
+def place_of(tries: Sequence[Try]) -> str:
+    """Return where the newest of these tries failed, as "module:function:line"; nothing if that is not known."""
+    return tries[-1].place if tries else ""
+
+
+def traceback_of(tries: Sequence[Try]) -> str:
+    """Return the newest traceback that is kept of these tries."""
+    return next((one.traceback for one in reversed(tries) if one.traceback), "")
+
+
 def _header(name: str, value: bytes) -> Header:
     try:
         return Header(name=name, value=value.decode("utf-8"), encoding="utf-8")
@@ -221,6 +239,9 @@ def _tries(tries: Iterable[Try]) -> list[TryView]:
             delay=one.delay,
             draw=one.draw,
             policy=one.policy,
+            age=one.age,
+            retry_after=one.retry_after,
+            place=one.place,
         )
         for one in tries
     ]
@@ -244,4 +265,5 @@ def _cycle(cycle: FailureCycle) -> CycleView:
         release=cycle.release,
         generation=cycle.generation,
         tries=_tries(cycle.tries),
+        traceback=traceback_of(cycle.tries),
     )

@@ -72,5 +72,8 @@ def _fact(claim: Claim, move: Move) -> Fact:
     }  # fmt: skip
     if move.to is Status.FAILED:
         target, text = letter.handler or "", failure.message[:ERROR_SHOWN]
-        return Died(**told, handler=target, target=target, origin=letter.origin or "", last_error=text)
+        return Died(
+            **told, handler=target, target=target, origin=letter.origin or "", last_error=text, place=failure.place,
+            traceback=failure.traceback,
+        )  # fmt: skip
     return Retried(**told, delay=move.delay)

@@ -60,11 +60,14 @@ def log_facts(fact: Fact) -> None:
 
 def write(level: str, event: str, fields: dict[str, Any]) -> None:
     """Write one line about *event*, where the application's log is."""
+    trace = "\n".join(_safe(line) for line in fields.pop("traceback", "").splitlines())
     if structlog.is_configured():
         safe = {name: _safe(value) for name, value in fields.items()}
+        safe |= {"exception": trace} if trace else {}  # the name by which structlog lays it out
         getattr(structlog.get_logger("redrive"), level)(event, **safe)
     elif _STANDARD.isEnabledFor(number := logging.getLevelNamesMapping()[level.upper()]):
-        _STANDARD.log(number, "%s %s", event, " ".join(f"{name}={_safe(fields[name])!r}" for name in fields))
+        told = " ".join(f"{name}={_safe(fields[name])!r}" for name in fields)
+        _STANDARD.log(number, "%s %s%s", event, told, f"\n{trace}" if trace else "")
 
 
 def _safe(value: Any) -> Any:

@@ -83,6 +83,8 @@ def event_of(fact: Died, release: str | None = None) -> dict[str, Any]:
         "category": str(fact.category),
         "why": fact.why,
         "group": fact.fingerprint,
+        "place": fact.place,
+        "traceback": fact.traceback,
     }
     event = {
         "level": "error",

@@ -191,6 +191,14 @@ END $$;
 
 -- ---------------------------------------------------------------------- settling
 
+-- The attempt log without its tracebacks, if the line that comes has one: only the newest of a cycle is kept.
+CREATE FUNCTION {schema}.outbox_log(p_tries jsonb, p_line jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT CASE WHEN p_tries IS NULL OR NOT p_line ? 'traceback' THEN p_tries
+                ELSE (SELECT jsonb_agg(e.one - 'traceback' ORDER BY e.n)
+                        FROM jsonb_array_elements(p_tries) WITH ORDINALITY AS e (one, n)) END
+$$;
+
 -- Carry out moves to failed or back to pending; return the places of those that were held.
 CREATE FUNCTION {schema}.outbox_fail(p_moves jsonb, p_call bigint, p_now timestamptz, p_from text)
 RETURNS SETOF bigint LANGUAGE plpgsql
@@ -224,8 +232,8 @@ BEGIN
                first_failed_at = CASE WHEN m.failed THEN coalesce(o.first_failed_at, p_now) ELSE o.first_failed_at END,
                release = coalesce(m.release, o.release), odd = o.odd OR m.odd,
                tries = CASE WHEN m.failed THEN
-                   (CASE WHEN jsonb_array_length(o.tries) >= 50 THEN o.tries - 0 ELSE coalesce(o.tries, '[]') END
-                    #- ARRAY['-1', 'traceback'])  -- the newest alone keeps its traceback
+                   CASE WHEN jsonb_array_length(o.tries) >= 50 THEN {schema}.outbox_log(o.tries, m.try) - 0
+                        ELSE coalesce({schema}.outbox_log(o.tries, m.try), '[]') END
                    || (m.try || jsonb_build_object('attempt', o.attempts, 'at', {schema}.outbox_iso(p_now)))
                    ELSE o.tries END
           FROM asked AS m
