@@ -292,6 +292,26 @@ async def test_a_worker_tells_when_it_begins_and_ends(app):
     assert stopped[0].why == "nothing left to do"
 
 
+async def test_a_worker_that_ends_when_idle_tells_what_it_leaves(app):
+    facts = []
+    app.listen(facts.append)
+
+    @app.handler("order.created", policy=RetryPolicy.NEVER)
+    async def ship(order: dict):
+        raise OSError("down")
+
+    first = await app.enqueue("order.created", {})
+    await app.enqueue("order.created", {}, after=[first.id])
+    await app.enqueue("nobody.knows", {})
+    assert await soon(app.run(until_idle=True)) is True
+    [stopped] = [fact for fact in facts if isinstance(fact, WorkerStopped)]
+    assert stopped.why == "nothing left that it can do"
+    assert stopped.left == (
+        "1 letter of nobody.knows in queue default: no live worker takes nobody.knows from queue default",
+        "1 letter of order.created in queue default: not due yet, or behind other letters",
+    )
+
+
 async def test_a_worker_that_was_stopped_does_not_say_that_nothing_is_left(app):
     facts = []
     app.listen(facts.append)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -83,6 +84,26 @@ def test_a_worker_handles_everything_and_ends_when_idle(redrive, shop):
 
     assert done.returncode == 0, done.stderr
     assert sorted(redrive.statuses().values()) == ["delivered", "failed"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_when_idle_names_what_it_leaves(redrive, shop):
+    redrive("enqueue", "typo.kind", "{}")
+    redrive("enqueue", "typo.kind", "{}")
+    redrive("enqueue", "order.created", "{}")
+    redrive("queues", "pause", "default", "--reason", "incident 4711")
+
+    done = run(redrive, "worker", "shop:app", "--until-idle")
+    told = run(redrive, "worker", "shop:app", "--until-idle", "--json")
+
+    assert "nothing is left to do" not in done.stdout
+    orphans, paused = [line for line in done.stdout.splitlines() if line.startswith("  ")][::-1]
+    assert "2 letters of typo.kind in queue default" in orphans
+    assert "no live worker takes typo.kind from queue default" in orphans
+    assert "1 letter of order.created in queue default: queue default is paused by" in paused
+    assert "incident 4711" in paused
+    assert "no live worker" not in paused
+    assert len(json.loads(told.stdout)["left"]) == 2
 
 
 @pytest.mark.slow

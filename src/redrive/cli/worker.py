@@ -14,6 +14,7 @@ import typer
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
 from redrive.cli.session import Globals, settings_of
+from redrive.core.facts import WorkerStopped
 from redrive.errors import HandlerError
 
 if TYPE_CHECKING:
@@ -44,10 +45,21 @@ def worker(
     if count > 1:
         code = _supervised(name, count, until_idle=until_idle, queues=queue or [])
         raise typer.Exit(code)
+    left: list[str] = []
+    loaded.listen(lambda fact: left.extend(fact.left) if isinstance(fact, WorkerStopped) else None)
     idle = _run(loaded, until_idle=until_idle, queues=tuple(queue or settings.queues))
     if as_json:
-        return emit({"app": name, "ended": "idle" if idle else "stopped"})
-    return say("idle: nothing is left to do" if idle else "stopped")
+        return emit({"app": name, "ended": "idle" if idle else "stopped", "left": left})
+    say(_ending(idle=idle, is_left=bool(left)))
+    for each in left:
+        say(f"  {each}")
+    return None
+
+
+def _ending(*, idle: bool, is_left: bool) -> str:
+    if not idle:
+        return "stopped"
+    return "idle: nothing is left that this worker can do; pending are:" if is_left else "idle: nothing is left to do"
 
 
 def load(name: str) -> Redrive:

@@ -215,6 +215,7 @@ class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
     name: ClassVar[str] = "redrive.worker.stopped"
     worker: str
     why: str = ""
+    left: tuple[str, ...] = ()  # what an idle one leaves pending, a sentence for each kind of a queue
 
 
 class Abandoned(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from redrive.engine.spreading import Spreader
 from redrive.engine.switching import quick_switching
 from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
+from redrive.stores.waiting import left_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -42,6 +43,7 @@ _EXHAUSTED = (
     "the worker has ended: too many of its threads hang in handlers that ran out of time; "
     "start it anew, and bound what these handlers wait for"
 )
+_SAID = 20  # kinds that are named when letters are left
 _LAST_WORDS = 1.0  # seconds, beyond the drain, in which a store that is away may come back for the last outcomes
 
 
@@ -86,6 +88,7 @@ class Worker:
         """
         await self._first_beat()
         self._announce(WorkerStarted(worker=self.name, kinds=self._kinds))
+        left: tuple[str, ...] = ()
         duties = [asyncio.ensure_future(duty) for duty in self._duties()]
         for duty in duties:
             duty.add_done_callback(self._duty_ended)
@@ -93,6 +96,7 @@ class Worker:
             with quick_switching():
                 await self._rounds(until_idle=until_idle)
                 await self.finish()
+            left = () if self._stopped.is_set() else await self._left()  # as long as we count among the living
         except BaseException:  # cancelled, or a failure of ours: give back what we hold, blame no letter
             self.stop()
             self.stop()
@@ -106,10 +110,18 @@ class Worker:
             await self._sign_off()
         idle = not self._stopped.is_set()
         self._tell_abandoned()
-        self._announce(WorkerStopped(worker=self.name, why="nothing left to do" if idle else "stopped"))
+        self._announce(WorkerStopped(worker=self.name, why=_why(idle=idle, left=left), left=left))
         if self._broken is not None:
             raise self._broken
         return idle
+
+    async def _left(self) -> tuple[str, ...]:
+        """Return what is pending and not for us to do, a sentence for each kind of a queue."""
+        with contextlib.suppress(StoreError):
+            left = await left_waiting(self._store)
+            more = (f"and {len(left) - _SAID} more kinds",) if len(left) > _SAID else ()
+            return (*(each.text for each in left[:_SAID]), *more)
+        return ()
 
     def _tell_abandoned(self) -> None:
         """Tell of handlers that go on although they were told to stop: nobody waits for them."""
@@ -302,3 +314,9 @@ class Worker:
         if not self._processor.idle:
             paused = {state.spec.name for state in await self._store.queues() if state.paused}
             self._processor.pause(paused)
+
+
+def _why(*, idle: bool, left: tuple[str, ...]) -> str:
+    if not idle:
+        return "stopped"
+    return "nothing left that it can do" if left else "nothing left to do"
