@@ -371,7 +371,7 @@ SHAPES = {
     "redrive.desk.edit": ("Edited",),
     "redrive.desk.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),
     "redrive.core.waiting": ("Hold",),
-    "redrive.desk.stats": ("Stats", "FailedWeek", "OldestFailed", "WorkerView", "BreakerView"),
+    "redrive.desk.stats": ("Stats", "FailedWeek", "Histories", "OldestFailed", "WorkerView", "BreakerView"),
     "redrive.desk.queues": ("Queues", "QueueView"),
     "redrive.desk.audit": ("AuditLog", "AuditLine"),
     "redrive.desk.subscriptions": ("Subscriptions",),

@@ -101,5 +101,6 @@ async def test_a_store_is_read_from_its_counts():
     assert read["redrive_store_enqueued_total", ("mail", "welcome")] == 3
     assert read["redrive_queue_paused", ("mail",)] == 1
     assert read["redrive_workers_alive", ()] == 0
+    assert (read["redrive_history_largest_cycles", ()], read["redrive_history_long_letters", ()]) == (0, 0)
     assert not [name for name, _ in read if name == "redrive_oldest_failed_timestamp_seconds"]
     assert {name for name, _ in read} <= {metric.name for metric in STORE_METRICS}

@@ -4,7 +4,7 @@ from tests.stores.samples import DELIVERED, act, dead, draft, failure, give_up, 
 
 from redrive.core.letter import Category
 from redrive.core.query import parse
-from redrive.stores.contract import Retention, books, total
+from redrive.stores.contract import Histories, Retention, books, total
 
 DAY = 86_400.0
 TIMEOUT = failure("timed out after 3 s", error_type="TimeoutError", fingerprint="t", template="timed out after <n> s")
@@ -149,3 +149,16 @@ async def test_the_tallies_of_one_status_are_found_alone(store):
     found = await store.tallies("pending")
 
     assert [(tally.status, tally.count) for tally in found] == [("pending", 2)]
+
+
+async def test_histories_that_grow_are_counted(store):
+    assert await store.histories() == Histories()
+    await dead(store, "often", "once", "never")
+    for _ in range(6):
+        await act(store, "replay", "often")
+        await settle_all(store, give_up())
+    await act(store, "replay", "once")
+    assert await store.histories() == Histories(largest=6, long=1)
+    await act(store, "archive", "often")
+    await act(store, "purge", "often")
+    assert await store.histories() == Histories(largest=1, long=0)

@@ -14,6 +14,7 @@ from redrive.core.ids import short
 
 if TYPE_CHECKING:
     from redrive.desk.stats import FailedWeek, Stats
+    from redrive.stores.contract import Histories
 
 STATES = ("enqueued", "pending", "in_flight", "delivered", "failed", "archived", "purged")
 SPARE = "pending,in_flight,delivered,failed,archived,purged"  # left out where all of them are zero
@@ -66,7 +67,16 @@ def remarks(found: Stats) -> list[tuple[str, str]]:
         oldest = found.oldest_failed
         when = f", failed at {moment(oldest.failed_at, wide=True)}" if oldest.failed_at else ""
         lines.append((f"oldest failed: {short(oldest.id)} ({oldest.kind}){when}", ""))
-    return lines
+    return lines + _long_histories(found.histories)
+
+
+def _long_histories(found: Histories) -> list[tuple[str, str]]:
+    from redrive.stores.contract import LONG_HISTORY
+
+    if not found.long:
+        return []
+    look = f"redrive ls -q 'cycles:>{LONG_HISTORY}'"
+    return [(f"replayed more than {LONG_HISTORY} times: {letters(found.long)}, at most {found.largest}: {look}", "")]
 
 
 def _weeks(weeks: list[FailedWeek], *, wide: bool) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from redrive.core.letter import instant
 from redrive.core.query import parse
-from redrive.stores.contract import books, orphans
+from redrive.stores.contract import Histories, books, orphans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,6 +75,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     failed_by_error: dict[str, int]
     failed_by_week: list[FailedWeek]  # of those that are failed now; newest first
     oldest_failed: OldestFailed | None
+    histories: Histories  # how often letters were replayed
     orphaned: dict[str, dict[str, int]]  # by queue and kind: pending letters that no live worker takes from there
     paused: list[str]
     workers: list[WorkerView]
@@ -96,6 +97,7 @@ async def stats(store: Store, *, weeks: int = WEEKS) -> Stats:
         failed_by_error=_failed_by(tallies, "error_type"),
         failed_by_week=[await _week(store, ago) for ago in range(weeks)],
         oldest_failed=_oldest(await store.oldest_failed()),
+        histories=await store.histories(),
         orphaned=_orphaned(tallies, workers),
         paused=[state.spec.name for state in await store.queues() if state.paused],
         workers=[_worker(beat) for beat in workers],

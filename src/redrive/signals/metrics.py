@@ -109,6 +109,8 @@ STORE_METRICS = (  # read from the store: the same from every process
         (),
         "When the oldest dead letter died; absent if there is none.",
     ),
+    Metric("redrive_history_largest_cycles", "gauge", (), "Cycles in the longest failure history of a letter."),
+    Metric("redrive_history_long_letters", "gauge", (), "Letters whose failure history has more than five cycles."),
     Metric("redrive_queue_paused", "gauge", ("queue",), "1 while a queue is paused."),
     Metric("redrive_breaker_state", "gauge", ("breaker", "state"), "1 for the state a breaker is in, else 0."),
     Metric("redrive_workers_alive", "gauge", (), "Workers that live."),
@@ -219,6 +221,9 @@ async def readings(store: Store) -> list[Measure]:
     oldest = await store.oldest_failed()
     if oldest is not None and oldest.failed_us is not None:
         found.append(Measure("redrive_oldest_failed_timestamp_seconds", (), oldest.failed_us / 1e6))
+    histories = await store.histories()
+    found.append(Measure("redrive_history_largest_cycles", (), histories.largest))
+    found.append(Measure("redrive_history_long_letters", (), histories.long))
     found += [Measure("redrive_queue_paused", (state.spec.name,), state.paused) for state in await store.queues()]
     for name, breaker in (await store.breakers()).items():
         found += [Measure("redrive_breaker_state", (name, state), breaker.state is state) for state in BreakerState]

@@ -160,6 +160,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_us: int
 
 
+LONG_HISTORY = 5  # cycles
+
+
+class Histories(msgspec.Struct, frozen=True):
+    """How often letters that are kept were replayed."""
+
+    largest: int = 0  # cycles that the letter with the longest history has ended
+    long: int = 0  # letters with more than LONG_HISTORY of them
+
+
 class Page(msgspec.Struct, frozen=True):
     """Some letters, and where the next page starts (None at the end)."""
 
@@ -311,6 +321,9 @@ class Store(Protocol):
 
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""
+
+    async def histories(self) -> Histories:
+        """Return how often letters were replayed, along an index: a history that grows is seen before it hurts."""
 
     async def act(
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from redrive.core.letter import Status
 from redrive.core.waiting import NAMED, Standing
-from redrive.stores.contract import Group, Page, Tally, place_of
+from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
 from redrive.stores.memory import changes
 
 if TYPE_CHECKING:
@@ -102,6 +102,12 @@ def oldest_failed(ledger: Ledger) -> Letter | None:
     rows = ledger.shelf.failed.values()
     oldest = min(rows, key=lambda row: (row.letter.failed_us or 0, row.seq), default=None)
     return None if oldest is None else shown(oldest.letter)
+
+
+def histories(ledger: Ledger) -> Histories:
+    """Return how often letters were replayed."""
+    cycles = [row.letter.cycles for row in ledger.shelf.rows.values()]
+    return Histories(max(cycles, default=0), sum(n > LONG_HISTORY for n in cycles))
 
 
 def _matching(ledger: Ledger, query: Query, before: int | None) -> Iterator[Row]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Backlog,
         Claim,
         Group,
+        Histories,
         Page,
         QueueSpec,
         QueueState,
@@ -233,6 +234,11 @@ class MemoryStore:
         """Return the dead letter that has waited longest."""
         with self._turn() as ledger:
             return finding.oldest_failed(ledger)
+
+    async def histories(self) -> Histories:
+        """Return how often letters were replayed."""
+        with self._turn() as ledger:
+            return finding.histories(ledger)
 
     async def act(
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None

@@ -16,7 +16,7 @@ from redrive.core.letter import Letter
 from redrive.core.query import Query, Term
 from redrive.core.waiting import NAMED, Standing
 from redrive.errors import LetterNotFound
-from redrive.stores.contract import Group, Page, Tally, place_of
+from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
 from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.compiling import compile_query, few, needs_now
@@ -197,3 +197,9 @@ async def oldest_failed(turn: Turn) -> Letter | None:
     """Return the dead letter that has waited longest."""
     row = await turn.row("oldest_failed")
     return None if row is None else rows.letter_of(row, turn.whole)
+
+
+async def histories(turn: Turn) -> Histories:
+    """Return how often letters were replayed."""
+    row = await turn.row("histories", LONG_HISTORY)
+    return Histories(row["largest"], row["long"])

@@ -184,6 +184,10 @@ SELECT {letter} FROM {schema}.outbox WHERE seq = ANY ($1::bigint[]) ORDER BY seq
 -- name: oldest_failed
 SELECT {letter} FROM {schema}.outbox WHERE status = 'failed' ORDER BY failed_at, seq LIMIT 1
 
+-- name: histories
+SELECT coalesce((SELECT max(cycles) FROM {schema}.outbox WHERE cycles > 0), 0) AS largest,
+       (SELECT count(*) FROM {schema}.outbox WHERE cycles > $1 AND cycles > 0) AS long
+
 -- name: tallies
 SELECT queue, kind, status, category, policy, error_type, fingerprint, sum(n)::bigint AS n
   FROM (SELECT * FROM {schema}.outbox_tallies UNION ALL SELECT * FROM {schema}.outbox_deltas) AS t

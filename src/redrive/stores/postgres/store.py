@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from redrive.stores.clock import StoreClock
     from redrive.stores.contract import (
         Group,
+        Histories,
         Page,
         QueueSpec,
         QueueState,
@@ -410,6 +411,10 @@ class PostgresStore:
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""
         return await self._calls.read(finding.oldest_failed)
+
+    async def histories(self) -> Histories:
+        """Return how often letters were replayed."""
+        return await self._calls.read(finding.histories)
 
     async def act(
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None

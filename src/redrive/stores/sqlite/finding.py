@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from redrive.core.query import Query, Term
 from redrive.core.waiting import NAMED, Standing
-from redrive.stores.contract import Group, Page, Tally, place_of
+from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
 from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.sqlite import lanes, rows
 from redrive.stores.sqlite.compiling import compile_query
@@ -133,3 +133,12 @@ def oldest_failed(connection: apsw.Connection) -> Letter | None:
     sql = f"SELECT {rows.ALL} FROM letters WHERE dead = 1 ORDER BY failed_us, seq LIMIT 1"  # noqa: S608 - ours
     row = connection.execute(sql).fetchone()
     return None if row is None else rows.letter_of(connection, row)
+
+
+def histories(connection: apsw.Connection) -> Histories:
+    """Return how often letters were replayed."""
+    sql = (  # the second condition is what makes the partial index fit
+        "SELECT coalesce((SELECT max(cycles) FROM letters WHERE cycles > 0), 0), "
+        "(SELECT count(*) FROM letters WHERE cycles > ? AND cycles > 0)"
+    )
+    return Histories(*rows.the_row(connection, sql, (LONG_HISTORY,)))

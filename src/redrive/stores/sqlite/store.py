@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Backlog,
         Claim,
         Group,
+        Histories,
         Page,
         QueueSpec,
         QueueState,
@@ -288,6 +289,10 @@ class SqliteStore:
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""
         return await self._read(finding.oldest_failed)
+
+    async def histories(self) -> Histories:
+        """Return how often letters were replayed."""
+        return await self._read(finding.histories)
 
     async def act(
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None

@@ -72,6 +72,7 @@ CREATE INDEX outbox_lease ON {schema}.outbox (lease_until) WHERE status = 'in_fl
 CREATE INDEX outbox_lane ON {schema}.outbox (queue, key, seq) WHERE lane > 0 AND status IN ('pending', 'in_flight');
 CREATE INDEX outbox_arriving ON {schema}.outbox (queue, seq) WHERE lane = 3;
 CREATE INDEX outbox_held ON {schema}.outbox (seq) WHERE status = 'pending' AND held > 0;
+CREATE INDEX outbox_cycles ON {schema}.outbox (cycles) WHERE cycles > 0;
 CREATE INDEX outbox_failed_seq ON {schema}.outbox (seq) WHERE status = 'failed';
 CREATE INDEX outbox_failed_kind ON {schema}.outbox (event_type, seq) WHERE status = 'failed';
 CREATE INDEX outbox_failed_queue ON {schema}.outbox (queue, seq) WHERE status = 'failed';

@@ -65,6 +65,7 @@ CREATE INDEX letters_due ON letters (queue, kind, priority, due_us, seq) WHERE s
 CREATE INDEX letters_lease ON letters (lease) WHERE status = 'in_flight';
 CREATE INDEX letters_lane ON letters (queue, key, seq) WHERE lane > 0 AND status IN ('pending', 'in_flight');
 CREATE INDEX letters_held ON letters (seq) WHERE held > 0;
+CREATE INDEX letters_cycles ON letters (cycles) WHERE cycles > 0;
 CREATE INDEX failed_seq ON letters (seq) WHERE dead = 1;
 CREATE INDEX failed_kind ON letters (kind, seq) WHERE dead = 1;
 CREATE INDEX failed_queue ON letters (queue, seq) WHERE dead = 1;
