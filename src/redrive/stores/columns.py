@@ -31,7 +31,7 @@ class Extras(msgspec.Struct, omit_defaults=True):
 _extras = msgspec.json.Decoder(Extras)
 _tries = msgspec.json.Decoder(tuple[Try, ...])
 _history = msgspec.json.Decoder(tuple[FailureCycle, ...])
-_taken = msgspec.json.Decoder(tuple[str | tuple[str, str, str], ...])
+_taken = msgspec.json.Decoder(tuple[str | tuple[str, ...], ...])
 encode = msgspec.json.Encoder().encode
 _NOTHING = Extras()
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # no text; deeper than this Python reads
@@ -74,14 +74,13 @@ def taken_by(beat: WorkerBeat) -> bytes:
 
 
 def read_taken(column: bytes | str) -> Taken:
-    """Decode what a worker takes."""
+    """Decode what a worker takes; one of an earlier release says nothing of breakers."""
     entries = _taken.decode(column)
-    placed = [entry for entry in entries if not isinstance(entry, str)]
+    placed = [(*entry, "")[:3] for entry in entries if not isinstance(entry, str)]
     if not placed:
         return Taken(tuple(str(entry) for entry in entries))
-    return Taken(
-        *(tuple(each) for each in zip(*((kind, queue, breaker) for queue, kind, breaker in placed), strict=True))
-    )
+    queues, kinds, breakers = zip(*placed, strict=True)
+    return Taken(kinds, queues, breakers)
 
 
 def _read(decoder: msgspec.json.Decoder[T], column: bytes | str | None, nothing: T) -> T:
