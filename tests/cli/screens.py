@@ -14,12 +14,13 @@ import termios
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def seen(url: str, *command: str, answer: str = "", width: int = 80, height: int = 24, plain: bool = True) -> str:
-    """Run a command on a terminal of this size and return what it prints, without its styles if *plain*."""
+def seen(url: str, *command: str, answer: str = "", plain: bool = True, env: dict[str, str] | None = None) -> str:
+    """Run a command on a terminal of 80 by 24 and return what it prints, without its styles if *plain*."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     hidden = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
-    env = {name: value for name, value in os.environ.items() if name not in hidden} | {"TERM": "xterm"}
+    known = {name: value for name, value in os.environ.items() if name not in hidden}
+    env = known | {"TERM": "xterm"} | (env or {})
     arguments = [sys.executable, "-m", "redrive.cli", "--url", url, *command]
     with subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as running:
         os.close(theirs)

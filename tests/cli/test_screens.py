@@ -130,9 +130,23 @@ def test_top_fits_a_screen_and_has_what_needs_a_look_first(redrive, shop):
     assert any(line.startswith("workers (") for line in lines)
 
 
-def test_a_failed_letter_is_red_on_a_terminal_and_nowhere_else(redrive, shop, monkeypatch):
+def test_a_failed_letter_is_red_on_a_terminal_and_nowhere_else(redrive, shop):
     assert "\x1b[31mfailed" in seen(redrive.url, "ls", plain=False)
     assert "\x1b" not in redrive("ls").stdout
+
+
+def test_no_color_is_respected(redrive, shop):
+    shown = seen(redrive.url, "ls", plain=False, env={"NO_COLOR": "1"})
+
+    assert "\x1b[31m" not in shown
+    assert "failed" in shown
+
+
+def test_the_audit_names_a_letter_as_the_list_does(redrive, shop):
+    redrive("replay", shop[0], "--reason", "fixed")
+
+    assert shop[0][-8:] in seen(redrive.url, "audit").splitlines()[2].split()
+    assert shop[0] in redrive("audit", "--wide").stdout
 
 
 def test_what_is_piped_is_never_cut(redrive, shop):

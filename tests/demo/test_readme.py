@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,9 @@ def test_every_link_leads_somewhere(link):
 def test_every_command_is_listed():
     [row] = re.findall(r"^\| `ls`.*$", README, re.MULTILINE)
     assert set(re.findall(r"`([a-z]+)`", row)) == {*COMMANDS, "queues"}
+
+
+def test_every_extra_is_in_the_table_of_extras():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    table = README.partition("| extra | for |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", table)) == set(extras)

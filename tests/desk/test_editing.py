@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 import pytest
 
@@ -140,6 +143,24 @@ def test_one_change_in_a_long_payload_is_shown_with_its_place():
     assert diff(_letter(numbers), _letter(changed)).splitlines()[2:] == [
         "@@ -5999,7 +5999,7 @@", "   80,", "   81,", "   82,", "-  83,", '+  "new",', "   84,", "   85,", "   86,",
     ]  # fmt: skip
+
+
+class Recording(ThreadPoolExecutor):
+    """Threads that count what they were given."""
+
+    given = 0
+
+    def submit(self, *work, **named):
+        self.given += 1
+        return super().submit(*work, **named)
+
+
+async def test_payloads_are_compared_beside_the_event_loop(store, mill):
+    letter_id = await mill.failed(payload=b'{"order":17}')
+    with Recording(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        await edit(store, letter_id, b'{"order":18}', version=1, by="ana")
+        assert threads.given == 1
 
 
 def _letter(payload):
