@@ -54,13 +54,27 @@ def open_store(url: str, *, create: bool = True) -> Store:
     """
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
+        _refuse_parameters(url)
         return MemoryStore()
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
-        return SqliteStore(unquote(rest[1:].partition("?")[0]))
+        _refuse_parameters(url)
+        return SqliteStore(unquote(rest[1:]))
     if scheme in ("postgresql", "postgres"):
         return _postgres(url, create=create)
     like = "sqlite:///redrive.db, postgresql://user@host/database or memory://"
     raise SettingsError([f"cannot use the store {masked(url)!r}; it must be like {like}"])
+
+
+def _refuse_parameters(url: str) -> None:
+    """Refuse parameters where there are none: somebody means something by them, and would not get it."""
+    plain, mark, given = url.partition("?")
+    if mark:
+        names = ", ".join(dict(parse_qsl(given, keep_blank_values=True))) or "an empty one"
+        problem = (
+            f"cannot use the store {plain!r} with parameters ({names}): such a URL takes none; "
+            "leave them out, and write a ? in the name of a file as %3F"
+        )
+        raise SettingsError([problem])
 
 
 def _postgres(url: str, *, create: bool) -> Store:

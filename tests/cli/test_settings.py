@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from redrive import Redrive
 from redrive.cli import app
 from redrive.errors import SettingsError
 from redrive.settings import Settings, load, masked
@@ -210,3 +211,32 @@ def test_lists_are_called_ls_and_the_older_name_works(redrive, failures):
     shown = CliRunner().invoke(app, ["queues", "-h"]).stdout
     assert "\n  ls " in shown
     assert "\n  list " not in shown
+
+
+@pytest.mark.parametrize("url", ["sqlite:///:memory:", "sqlite:///%3Amemory%3A"])
+def test_a_database_in_memory_is_refused_with_the_way_out(url):
+    with pytest.raises(SettingsError, match=r"cannot keep letters in ':memory:': .* memory:// keeps them in memory"):
+        Redrive(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("sqlite:///letters.db?mode=ro", "mode"),
+        ("sqlite:///letters.db?mode=ro&cache=shared", "mode, cache"),
+        ("sqlite:///letters.db?", "an empty one"),
+        ("memory://?name=x", "name"),
+    ],
+)
+def test_parameters_that_would_be_ignored_are_refused(url, named, tmp_path):
+    with pytest.raises(SettingsError, match=rf"with parameters \({named}\): such a URL takes none; leave them out"):
+        Redrive(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_question_mark_in_a_files_name_is_written_as_an_escape(tmp_path):
+    app = Redrive("sqlite:///what%3F.db")
+    app.sync.enqueue("order.created", {})
+    app.sync.close()
+
+    assert (tmp_path / "what?.db").exists()

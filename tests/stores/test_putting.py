@@ -20,7 +20,7 @@ from tests.stores.samples import (
 )
 
 from redrive.core.letter import BYTES, Priority, Status
-from redrive.errors import QueueFull
+from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores.contract import QueueSpec, Receipt, books
 
 EVERY_BYTE = bytes(range(256))
@@ -149,6 +149,17 @@ async def test_a_full_queue_takes_none_of_a_call(store):
         await store.put([draft("other", queue="roomy"), draft("b"), draft("c")])
     assert names(await find_all(store)) == ["a"]
     await put(store, "b")
+
+
+async def test_a_kept_key_is_a_duplicate_though_what_its_letter_waited_for_is_gone(store):
+    await put(store, "first", draft("a", idempotency_key="17", after=(letter_id("first"),)))
+    for verb in ("cancel", "purge"):
+        await act(store, verb, "first")
+    again = [draft("b", idempotency_key="17", after=(letter_id("first"),)), draft("a", after=(letter_id("first"),))]
+
+    assert await store.put(again) == [Receipt(letter_id("a"), duplicate=True)] * 2
+    with pytest.raises(LetterNotFound):
+        await store.put([draft("c", idempotency_key="18", after=(letter_id("first"),))])
 
 
 async def test_duplicates_need_no_room(store):

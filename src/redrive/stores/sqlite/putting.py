@@ -41,7 +41,8 @@ def put(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 def _put_carefully(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
-    _refuse_unknown(turn, drafts)
+    if any(draft.after for draft in drafts):
+        _refuse_unknown(turn, drafts)
     _refuse_overflow(turn, drafts)
     token = turn.next_token()
     kept: dict[str, str] = {}  # under which id each draft of this call is kept
@@ -54,12 +55,17 @@ def _put_carefully(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 def _refuse_unknown(turn: Turn, drafts: Sequence[Draft]) -> None:
-    arriving: set[str] = set()
+    """Refuse to wait for what is not kept; a duplicate changes nothing, so what it would wait for may be gone."""
+    met: set[str] = set()
+    fresh: set[tuple[str, ...]] = set()
     for draft in drafts:
-        for letter_id in draft.after:
-            if letter_id not in arriving and not _find(turn, letter_id):
-                raise LetterNotFound(letter_id)
-        arriving.add(draft.id)
+        names = {(draft.id,), _name(draft)}
+        if fresh.isdisjoint(names) and _kept_id(turn, draft) is None:
+            for letter_id in draft.after:
+                if letter_id not in met and not _find(turn, letter_id):
+                    raise LetterNotFound(letter_id)
+            fresh |= names
+        met.add(draft.id)
 
 
 def _find(turn: Turn, letter_id: str) -> tuple[int, str] | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 from msgspec.structs import replace
 
-from redrive.errors import PayloadError, StoreClosed
+from redrive.errors import PayloadError, SettingsError, StoreClosed
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
@@ -70,6 +70,10 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, *, clock: StoreClock | None = None, vfs: str | None = None) -> None:
         self.path = str(path)
+        if self.path in ("", ":memory:"):  # each of our connections would have a database of its own
+            raise SettingsError(
+                [f"cannot keep letters in {self.path!r}: it is no file; memory:// keeps them in memory"]
+            )
         self._clock = clock or SystemClock()
         self._file = File(path, vfs=vfs)
         self._living = Living(self.path)
