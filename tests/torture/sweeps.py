@@ -21,7 +21,7 @@ import msgspec
 from redrive.engine.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from tests.torture.history import Log
@@ -41,22 +41,30 @@ class Metronome:
 
     def watch(self) -> None:
         """Watch every worker that this process runs from now on."""
-        rescue, duties = Worker._rescue, Worker._duties
-
-        async def watched(worker: Worker) -> None:
-            self._note("began")
-            ended = "broken"
-            try:
-                await rescue(worker)
-                ended = "swept"
-            finally:
-                self._note(ended)
+        duties = Worker._duties
 
         def accompanied(worker: Worker) -> list:
             self._note("ready")
             return [*duties(worker), self._beat()]
 
-        Worker._rescue, Worker._duties = watched, accompanied
+        Worker._duties = accompanied
+        Worker._rescue = self._watched(Worker._rescue, "swept")
+        for name in ("_retain", "_tell_orphans"):  # the rest of a sweep takes its time, and takes nothing back
+            setattr(Worker, name, self._watched(getattr(Worker, name), "broken"))
+
+    def _watched(
+        self, step: Callable[[Worker], Awaitable[None]], at_its_end: str
+    ) -> Callable[[Worker], Awaitable[None]]:
+        async def watched(worker: Worker) -> None:
+            self._note("began")
+            ended = "broken"
+            try:
+                await step(worker)
+                ended = at_its_end
+            finally:
+                self._note(ended)
+
+        return watched
 
     async def _beat(self) -> None:
         while True:
