@@ -10,7 +10,7 @@ from tests.engine.starting import PATIENCE, soon
 
 from redrive import Redrive, RetryPolicy, Status
 from redrive.core.decide import DELIVERED
-from redrive.core.facts import Faulted, Rescued
+from redrive.core.facts import Faulted, Rescued, WorkerStopped
 from redrive.engine.worker import Worker
 from redrive.errors import SettingsError, WorkerExhausted
 from redrive.stores.contract import Want
@@ -159,6 +159,36 @@ async def test_a_heartbeat_that_is_broken_ends_the_worker_with_its_error():
     app.add_handler("order.created", lambda order: None)
     with pytest.raises(RuntimeError, match="a bug of ours"):
         await soon(app.run(signals=False))
+
+
+async def test_a_worker_that_ends_in_order_is_seen_no_more():
+    app = Redrive("memory://")
+    seen = []
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        seen.extend(await app.store.workers())
+
+    await app.enqueue("order.created", {})
+    await soon(app.run(until_idle=True, signals=False))
+
+    assert [(beat.alive, beat.in_flight) for beat in seen] == [(True, 1)]
+    assert await app.store.workers() == []
+
+
+async def test_a_worker_that_cannot_sign_off_ends_all_the_same():
+    class Broken(MemoryStore):
+        async def leave(self, worker):
+            raise RuntimeError("a bug of ours")
+
+    app = Redrive("memory://", store=Broken())
+    facts = []
+    app.listen(facts.append)
+    app.add_handler("order.created", lambda order: None)
+
+    assert await soon(app.run(until_idle=True, signals=False)) is True
+    assert [fact.doing for fact in facts if isinstance(fact, Faulted)] == ["leave"]
+    assert isinstance(facts[-1], WorkerStopped)
 
 
 @pytest.mark.parametrize("method", ["expired", "retain", "tallies", "wait"])

@@ -283,7 +283,10 @@ class Worker:
         """Let nobody take this worker for one that lives or has died; a store that is away finds out by the lease."""
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
-                await self._store.leave(self.name)
+                await self._ended_by_fault(self._leave)
+
+    async def _leave(self) -> None:
+        await self._store.leave(self.name)
 
     async def _rescue(self) -> None:
         """Take back what others lost."""
