@@ -131,7 +131,7 @@ def test_a_new_file_that_another_process_is_just_making_is_waited_for(path, monk
             other.execute("COMMIT")
         return True
 
-    monkeypatch.setattr(file, "_ask_again", ask_again)
+    monkeypatch.setattr(file, "ask_again", ask_again)
     connection = File(path).writer()
     assert connection.pragma("journal_mode") == "wal"
     connection.close()

@@ -92,7 +92,7 @@ async def test_a_letter_remembers_only_its_newest_tries_and_cycles(sqlite):
 async def test_a_letter_too_large_for_the_file_is_refused_alone(sqlite):
     import apsw  # noqa: PLC0415
 
-    sqlite._writer._connection.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
+    sqlite._connections.writing.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
     results = await asyncio.gather(
         *(sqlite.put([draft(f"w{number}")]) for number in range(5)),
         sqlite.put([draft("large", payload=b"x" * 200_000)]),

@@ -43,11 +43,12 @@ class File:
         """Open a connection that cannot write."""
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
         connection.pragma("query_only", 1)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # that is for the one that writes
         return connection
 
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
-        connection.set_busy_handler(_ask_again)
+        connection.set_busy_handler(ask_again)
         connection.pragma("cache_size", -65_536)
         connection.pragma("temp_store", "memory")
         connection.pragma("trusted_schema", 0)
@@ -61,13 +62,13 @@ def _write_ahead(connection: apsw.Connection) -> None:
         try:
             connection.pragma("journal_mode", "wal")
         except apsw.BusyError:
-            if not _ask_again(asked):
+            if not ask_again(asked):
                 raise
         else:
             return
 
 
-def _ask_again(asked: int) -> bool:
+def ask_again(asked: int) -> bool:
     """
     Wait a moment for a lock that another process holds; False gives up after about five seconds.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,13 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 from msgspec.structs import replace
 
-from redrive.errors import PayloadError, SettingsError, StoreClosed
+from redrive.errors import PayloadError, SettingsError, StoreClosed, StoreUnavailable
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import acting, claiming, finding, putting, retaining, rows, settling, sharing
-from redrive.stores.sqlite.file import File, explain_error, immediately, migrate
+from redrive.stores.sqlite.connections import Connections
+from redrive.stores.sqlite.file import File, explain_error, immediately
 from redrive.stores.sqlite.living import Living
 from redrive.stores.sqlite.texts import written_out
 from redrive.stores.sqlite.turn import BOOT_SHIFT
@@ -75,15 +75,13 @@ class SqliteStore:
                 [f"cannot keep letters in {self.path!r}: it is no file; memory:// keeps them in memory"]
             )
         self._clock = clock or SystemClock()
-        self._file = File(path, vfs=vfs)
+        self._connections = Connections(File(path, vfs=vfs), _boot_number)
         self._living = Living(self.path)
         self._taker = claiming.Taker()
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
-        self._connections = threading.local()
         self._bell = Bell()
         self._heard = 0
-        self._boot = 0
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -94,17 +92,11 @@ class SqliteStore:
 
     def _open(self) -> None:
         try:
-            connection = self._file.writer()
-            hit("open.before_migrate")
-            migrate(connection, self.path)
-            hit("open.after_migrate")
-            self._boot = _boot_number(connection)
-            connection.close()
-            self._ear = self._file.reader()
-            self._heard = int(self._ear.pragma("data_version"))
-            self._writer = Writer(self._file, self._clock, self._boot, self._bell.ring)
+            self._connections.open()
         except apsw.Error as error:
             raise explain_error(error, self.path) from error
+        self._heard = self._connections.version()
+        self._writer = Writer(self.path, self._connections, self._clock, self._bell.ring)
         self._readers = ThreadPoolExecutor(2, "redrive-reader")
 
     async def close(self) -> None:
@@ -114,7 +106,6 @@ class SqliteStore:
         if writer is not None and readers is not None:
             await asyncio.to_thread(readers.shutdown)
             await writer.close()
-            self._ear.close()
             self._living.release_all()
 
     def _write(self, function: Callable[..., T], *arguments: Any, urgent: bool = False) -> asyncio.Future[T]:
@@ -128,19 +119,17 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_now, function, arguments)
 
     def _read_now(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-        """Run *function* in one read transaction, so that all it sees belongs together."""
         try:
-            connection: apsw.Connection | None = getattr(self._connections, "reader", None)
-            if connection is None:
-                connection = self._connections.reader = self._file.reader()
-            with connection:
-                result = function(connection, *arguments)
+            return self._connections.read(lambda connection: function(connection, *arguments))
         except apsw.Error as error:
             raise explain_error(error, self.path) from error
-        return result
+        except StoreUnavailable:
+            if self._writer is not None:
+                self._writer.look()
+            raise
 
     def _lease_now(self) -> int:
-        return (self._boot << BOOT_SHIFT) + self._clock.lease_ms()
+        return (self._connections.boot << BOOT_SHIFT) + self._clock.lease_ms()
 
     # ------------------------------------------------------------------ letters in, work
 
@@ -221,7 +210,7 @@ class SqliteStore:
         if self._writer is None:
             raise StoreClosed(_not_open(self.path))
         try:
-            before, self._heard = self._heard, int(self._ear.pragma("data_version"))
+            before, self._heard = self._heard, self._connections.version()
         except apsw.Error as error:
             raise explain_error(error, self.path) from error
         return before != self._heard

@@ -22,16 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from redrive.errors import RedriveError, StoreClosed
+from redrive.errors import RedriveError, StoreClosed, StoreError
 from redrive.failpoints import hit
 from redrive.stores.sqlite import putting
-from redrive.stores.sqlite.file import File, explain_error
+from redrive.stores.sqlite.file import explain_error
 from redrive.stores.sqlite.turn import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from redrive.stores.clock import StoreClock
+    from redrive.stores.sqlite.connections import Connections
 
 MOST_OPERATIONS = 512
 CHECKPOINT_PAGES = 4_000  # 16 MB of WAL
@@ -74,23 +75,21 @@ class Operation:
 class Writer:
     """A thread that turns waiting operations into few transactions."""
 
-    def __init__(self, file: File, clock: StoreClock, boot: int, ring: Callable[[], None]) -> None:
-        self._file, self._clock, self._boot, self._ring = file, clock, boot, ring
+    def __init__(self, path: str, connections: Connections, clock: StoreClock, ring: Callable[[], None]) -> None:
+        self._path, self._connections, self._clock, self._ring = path, connections, clock, ring
         self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
         self._urgent: deque[Operation] = deque()
         self._closing = self._over = False
         self._pid = os.getpid()
         self._under_way: list[Operation] = []
-        self._wal_pages = 0
         self._seen_version = 0
-        self._connection = self._connect()
         self._thread = threading.Thread(target=self._work, name="redrive-writer", daemon=True)
         self._thread.start()
 
     def submit(self, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> asyncio.Future[Any]:
         """Hand in an operation; the future is answered after the commit."""
         if self._closing or self._pid != os.getpid():
-            raise StoreClosed(_closed(self._file.path))
+            raise StoreClosed(_closed(self._path))
         operation = Operation(function, arguments)
         if urgent:
             self._urgent.append(operation)
@@ -110,24 +109,13 @@ class Writer:
 
     # ------------------------------------------------------------------ on the thread
 
-    def _connect(self) -> apsw.Connection:
-        connection = self._file.writer()
-        connection.set_wal_hook(self._note_pages)
-        return connection
-
-    def _note_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
-
     def _work(self) -> None:
         try:
             self._serve()
         finally:
             self._closing = self._over = True
             self._refuse_the_rest()
-        with contextlib.suppress(apsw.Error):  # a last checkpoint is a courtesy to the next opener
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        self._connection.close()
+        self._connections.close()
 
     def _serve(self) -> None:
         while True:
@@ -138,6 +126,8 @@ class Writer:
                 _answer(operations)
                 self._under_way = []
                 self._afterwards()
+            else:
+                self._look()
             if self._closing and self._waiting.empty():  # the wish to close may have come along with operations
                 return
 
@@ -149,7 +139,7 @@ class Writer:
                 operation = self._waiting.get_nowait()
                 left += [] if operation is None else [operation]
         for operation in left:
-            operation.error = StoreClosed(_closed(self._file.path))
+            operation.error = StoreClosed(_closed(self._path))
         _answer(left)
 
     def _gather(self) -> list[Operation]:
@@ -173,61 +163,84 @@ class Writer:
                 self._commit_all([operation], careful=True)
             return
         for operation in operations:
-            operation.error = explain_error(problem, self._file.path) if isinstance(problem, apsw.Error) else problem
+            operation.error = explain_error(problem, self._path) if isinstance(problem, apsw.Error) else problem
         self._recover(problem)
 
     def _commit(self, operations: Iterable[Operation], *, careful: bool) -> Exception | None:
-        """Run *operations* in one transaction; return what went wrong, with nothing written."""
+        """Run *operations* in one transaction; return what went wrong, with nothing acknowledged."""
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            hit("sqlite.after_begin")
-            turn = Turn(self._connection, self._clock, self._boot, careful=careful)
-            for operation in operations:
-                operation.run(turn)
-            turn.finish()
-            hit("sqlite.before_commit")
-            self._connection.execute("COMMIT")
+            connection = self._connections.to_write()
+            with self._connections.turn():
+                turn = self._transact(connection, operations, careful=careful)
             hit("sqlite.after_commit")
-        except Exception as problem:  # noqa: BLE001 - whatever it was, the transaction must not stay open
-            self._roll_back()
+            self._connections.check()  # into the file that others see?
+        except Exception as problem:  # noqa: BLE001 - whatever it was, its callers must hear of it
             return problem
         if turn.rang:
             self._ring()
         return None
 
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            with contextlib.suppress(apsw.Error):  # SQLite may have rolled back by itself
-                self._connection.execute("ROLLBACK")
+    def _transact(self, connection: apsw.Connection, operations: Iterable[Operation], *, careful: bool) -> Turn:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            hit("sqlite.after_begin")
+            turn = Turn(connection, self._clock, self._connections.boot, careful=careful)
+            for operation in operations:
+                operation.run(turn)
+            turn.finish()
+            hit("sqlite.before_commit")
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+        return turn
 
     def _recover(self, problem: Exception) -> None:
-        """After an I/O error trust nothing that is cached: open the file anew."""
-        if isinstance(problem, (apsw.IOError, apsw.CorruptError)):
-            with contextlib.suppress(apsw.Error):
-                fresh = self._connect()
-                self._connection.close(force=True)
-                self._connection = fresh
+        """Open anew the file that was lost; after an I/O error trust nothing that is cached."""
+        with contextlib.suppress(apsw.Error, StoreError):  # not yet: the next turn tries again
+            if isinstance(problem, (apsw.IOError, apsw.CorruptError)):
+                self._connections.check()
+                self._connections.replace_writing()
+        self._look()
+
+    def _look(self) -> None:
+        """See whether the file is in its place, and open the one that is there if it is not."""
+        with contextlib.suppress(StoreError):  # said to whoever asks next
+            try:
+                self._connections.check()
+            except StoreError:
+                self._connections.reopen()
+
+    def look(self) -> None:
+        """Let the thread look after the file soon; any thread may call it."""
+        self._waiting.put(None)
 
     def _afterwards(self) -> None:
         """Between two turns: keep the WAL short, and let other processes write."""
-        with contextlib.suppress(apsw.Error):  # no room, or somebody reads: the next turn tries again
-            if self._wal_pages > CHECKPOINT_PAGES:
+        with contextlib.suppress(apsw.Error, StoreError):  # no room, or somebody reads: the next turn tries again
+            if self._connections.wal_pages > CHECKPOINT_PAGES:
                 hit("checkpoint.before")
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                self._connections.checkpoint()
                 hit("checkpoint.after")
             if self._others_wrote():
                 time.sleep(COURTESY)
 
     def _others_wrote(self) -> bool:
-        version = int(self._connection.pragma("data_version"))
+        version = int(self._connections.writing.pragma("data_version"))
         changed, self._seen_version = version != self._seen_version, version
         return changed
+
+
+def _roll_back(connection: apsw.Connection) -> None:
+    with contextlib.suppress(apsw.Error):  # SQLite may have rolled back by itself
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _is_local(problem: Exception) -> bool:
     """Whether one operation is to blame, not the file or the disk."""
     own = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError)
-    return not isinstance(problem, apsw.Error) or isinstance(problem, own)
+    return not isinstance(problem, (apsw.Error, StoreError)) or isinstance(problem, own)
 
 
 def _answer(operations: list[Operation]) -> None:
