@@ -17,6 +17,7 @@ import apsw
 
 from redrive.errors import StoreError, StoreUnavailable
 from redrive.failpoints import hit
+from redrive.stores.sqlite.belonging import refuse_stranger
 from redrive.stores.sqlite.file import ask_again, explain_error, migrate
 from redrive.stores.sqlite.hold import Hold
 from redrive.stores.sqlite.place import FileLost, Place, missing
@@ -52,6 +53,7 @@ class Connections:
         """Open the file, make or update its schema, hold it, connect."""
         self._hold = self._take(create=create)
         try:
+            refuse_stranger(self._hold.descriptor, f"{os.path.realpath(self._file.path)}-wal", self._file.path)
             self._make_ready()
             self._connect(self._hold)
         except BaseException:

@@ -24,6 +24,7 @@ from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import acting, claiming, finding, putting, retaining, rows, settling, sharing
+from redrive.stores.sqlite.belonging import next_mark
 from redrive.stores.sqlite.connections import Connections
 from redrive.stores.sqlite.file import File, explain_error, immediately
 from redrive.stores.sqlite.living import Living
@@ -347,6 +348,8 @@ def _boot_number(connection: apsw.Connection) -> int:
         connection.execute("DELETE FROM boots WHERE boot_id = ?", (boot_id,))
         number = 1 + (int(newest[0]) if newest else 0)
         connection.execute("INSERT INTO boots VALUES (?, ?)", (number, boot_id))
+        (mark,) = rows.the_row(connection, "SELECT mark FROM meta")
+        connection.execute("UPDATE meta SET mark = ?", (next_mark(mark, connection.pragma("schema_version")),))
     return number
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.stores.sqlite.arrivals import Arrivals
+from redrive.stores.sqlite.belonging import next_mark
 
 if TYPE_CHECKING:
     import apsw
@@ -60,8 +61,9 @@ class Turn:
         self.now_us = clock.wall_us()
         self._boot_ms = clock.lease_ms()
         self._boot = boot
-        self._given: tuple[int, int] = self.sql("SELECT token, seq FROM meta").fetchone()  # type: ignore[assignment]
-        self._token, self._seq = self._given
+        self._before = connection.total_changes()
+        given: tuple[int, int, bytes] = self.sql("SELECT token, seq, mark FROM meta").fetchone()  # type: ignore[assignment]
+        self._token, self._seq, self._mark = self._given = given
         self._deltas: Counter[Trait] = Counter()
         self.careful = careful  # an earlier try of these operations broke a constraint
         self.arrivals = Arrivals()
@@ -140,8 +142,6 @@ class Turn:
     def finish(self) -> None:
         """Write the numbers and counts; the last thing before the commit."""
         self.insert_arrivals()
-        if (self._token, self._seq) != self._given:
-            self.sql("UPDATE meta SET token = ?, seq = ?", (self._token, self._seq))
         changes = [(*trait, n) for trait, n in self._deltas.items() if n]
         if changes:
             self.connection.executemany(
@@ -149,6 +149,15 @@ class Turn:
                 changes,
             )
             self._forget_empty([change[:-1] for change in changes if change[-1] < 0 and change[2] not in _COME_AND_GO])
+        if self._changed:
+            mark = next_mark(self._mark, self.sql("PRAGMA schema_version").get)
+            self.sql("UPDATE meta SET token = ?, seq = ?, mark = ?", (self._token, self._seq, mark))
+
+    @property
+    def _changed(self) -> bool:
+        """Whether there is anything to commit: a turn in which nothing was found must not wake the other processes."""
+        numbers = (self._token, self._seq) != self._given[:2]
+        return numbers or self.connection.total_changes() != self._before
 
     def _forget_empty(self, traits: list[tuple[str, ...]]) -> None:
         """Drop counts that came to nothing: each distinct error has a row of its own, and they would stay for ever."""
