@@ -40,7 +40,7 @@ _CLOSE = 0.85  # how alike an unknown variable must be to be taken for a slip
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.DOTALL)
 _APP = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):.*@", re.DOTALL)
-_SECRET_PARAMETER = re.compile(r"([?&;](?:password|passwd|secret|token|sslpassword)=)[^&;\s]*", re.IGNORECASE)
+_SECRET_PARAMETER = re.compile(r"([?&;](?:password|passwd|secret|token|sslpassword)=)[^&]*", re.IGNORECASE)
 
 
 def _names(value: object) -> object:

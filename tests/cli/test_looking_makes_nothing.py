@@ -107,3 +107,9 @@ def test_a_password_is_never_shown_however_the_url_falls_apart(password, command
     assert isinstance(done.exception, SystemExit)
     assert "percent-encode" in done.output
     assert "hun" not in done.output
+
+
+def test_a_password_in_the_place_of_a_port_is_not_shown():
+    done = run("postgresql://ana:hunter2/shop", "ls")
+    assert "percent-encode" in done.stderr
+    assert "hunter2" not in done.output

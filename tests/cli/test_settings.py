@@ -105,6 +105,7 @@ def test_none_turns_a_retention_off(monkeypatch):
         ("postgresql://ana:s3cret@db/shop", "postgresql://ana:***@db/shop"),
         ("postgresql://ana:s3@cr/et@db/shop", "postgresql://ana:***@db/shop"),
         ("postgresql://db/shop?password=s3cret&x=1", "postgresql://db/shop?password=***&x=1"),
+        ("postgresql://db/shop?password=s3 c;ret&x=1", "postgresql://db/shop?password=***&x=1"),
         ("ana:s3cret@db", "***@db"),
         ("sqlite:///redrive.db", "sqlite:///redrive.db"),
     ],

@@ -109,6 +109,13 @@ def test_every_form_of_a_servers_url_is_taken(url):
     assert isinstance(open_store(url), PostgresStore)
 
 
+async def test_what_the_driver_cannot_read_of_a_url_is_not_shown():
+    with pytest.raises(SettingsError, match="percent-encode") as refused:
+        await PostgresStore("postgresql://db/shop?port=hunter2").open()
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.__suppress_context__
+
+
 def test_a_missing_driver_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("redrive.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)

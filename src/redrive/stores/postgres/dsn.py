@@ -8,7 +8,6 @@ database would show them. Says nothing of what stands in it. Knows no connection
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,7 +20,6 @@ UNREADABLE = (
     "cannot read the store's URL: it must be like postgresql://user:password@host:port/database; percent-encode the "
     "user and the password (/ is %2F, # is %23, ? is %3F, @ is %40, : is %3A, % is %25)"
 )
-_PLACES = re.compile(r"(\[[^\[\]@]*\]|[^\[\]@:,]*)(:\d*)?(,(\[[^\[\]@]*\]|[^\[\]@:,]*)(:\d*)?)*")  # host:port, several
 
 
 def read_dsn(url: str) -> SplitResult:
@@ -30,12 +28,12 @@ def read_dsn(url: str) -> SplitResult:
         parts = urlsplit(url)
     except ValueError:  # it quotes the URL
         raise SettingsError([UNREADABLE]) from None
-    if not _is_sound(parts):
+    if _is_torn(parts):
         raise SettingsError([UNREADABLE])
     return parts
 
 
-def _is_sound(parts: SplitResult) -> bool:
-    user, _, places = parts.netloc.rpartition("@")
-    torn = "@" in user or "@" in parts.path or "@" in parts.query.partition("=")[0] or bool(parts.fragment)
-    return not torn and _PLACES.fullmatch(places) is not None
+def _is_torn(parts: SplitResult) -> bool:
+    """Whether a piece of the password seems to stand where the database or a parameter should."""
+    behind = parts.path + parts.query.partition("=")[0]
+    return parts.netloc.count("@") > 1 or "@" in behind or bool(parts.fragment)
