@@ -111,7 +111,7 @@ def test_every_form_of_a_servers_url_is_taken(url):
 
 async def test_what_the_driver_cannot_read_of_a_url_is_not_shown():
     with pytest.raises(SettingsError, match="percent-encode") as refused:
-        await PostgresStore("postgresql://db/shop?port=hunter2").open()
+        await PostgresStore("postgresql://ana:hunter2/shop").open()
     assert "hunter2" not in str(refused.value)
     assert refused.value.__suppress_context__
 
