@@ -46,7 +46,7 @@ async def test_a_letter_comes_back_byte_for_byte(store):
     [claimed] = await claim(store)
     for kept in (await get(store, "a"), claimed.letter):
         for field in sent.__struct_fields__:
-            if field not in ("delay", "due_us", "failure"):
+            if field not in ("delay", "due_us", "failure", "attempts"):
                 assert getattr(kept, field) == getattr(sent, field), field
 
 
@@ -177,6 +177,24 @@ async def test_letters_in_flight_and_held_ones_take_room_and_finished_ones_give_
         await store.put([ordered("b")])
     await store.settle([(claimed, DELIVERED)])
     await put(store, ordered("b"))
+
+
+async def test_a_dead_letter_of_somebody_elses_keeps_its_tries_and_when_it_failed(store, clock):
+    now = clock.wall_us()
+    whole = {"attempts": 3, "first_failed_us": now - 7_000_001, "failed_us": now - 5_000_000}
+    late = {"attempts": 1, "failed_us": now - 9_000_000}
+    await put(store, draft("a", failure=failure(), **whole), draft("b"), draft("c", failure=failure(), **late))
+    letters = [await get(store, name) for name in "abc"]
+    assert [letter.attempts for letter in letters] == [3, 0, 1]
+    assert [letter.failed_us for letter in letters] == [now - 5_000_000, None, now - 9_000_000]
+    assert [letter.first_failed_us for letter in letters] == [now - 7_000_001, None, now - 9_000_000]
+
+
+async def test_one_dead_letter_of_somebody_elses_alone_keeps_them_too(store, clock):
+    then = clock.wall_us() - 5_000_000
+    await put(store, draft("a", failure=failure(), attempts=2, failed_us=then))
+    letter = await get(store, "a")
+    assert (letter.attempts, letter.first_failed_us, letter.failed_us) == (2, then, then)
 
 
 async def test_a_dead_letter_of_somebody_elses_is_failed_at_once(store, clock):

@@ -66,6 +66,8 @@ def carry_out(ctx: typer.Context, order: Order) -> None:
     else:
         done = _by_query(ctx, order)
     _report(order, done)
+    if order.verb == "replay" and done.acted and with_store(ctx, _wait_for_kafka):
+        note("letters of Kafka topics go home while `redrive kafka collect` runs, or a worker with send_home")
 
 
 def _check(order: Order) -> None:
@@ -76,6 +78,13 @@ def _check(order: Order) -> None:
         "give ids, or -q QUERY, or --resume PLAN" if not ways else "ids, -q or --group, and --resume exclude each other"
     )
     raise typer.BadParameter(f"which letters? {offer}; an empty query never acts")
+
+
+async def _wait_for_kafka(store: Store) -> bool:
+    """Say whether letters that were collected from Kafka wait to be sent home: no worker of the user's does that."""
+    from redrive.core.query import parse
+
+    return bool((await store.find(parse("status:pending kind:kafka"), limit=1, payloads=False)).letters)
 
 
 # ---------------------------------------------------------------------- by query

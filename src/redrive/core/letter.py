@@ -206,6 +206,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     metadata: dict[str, Any] = {}
     after: tuple[str, ...] = ()
     failure: Failure | None = None  # a dead letter of somebody else's: kept as failed at once
+    attempts: int = 0  # … after so many tries
+    first_failed_us: int | None = None  # … the first of which failed then
+    failed_us: int | None = None  # … and the last then; the store's now if absent
 
     def __post_init__(self) -> None:
         """Raise DraftError for what no store could keep as it is; quick for what most drafts hold."""

@@ -9,6 +9,9 @@ import sys
 import msgspec
 from tests.sources.kafka.stage import LIMIT
 
+from redrive.sources.kafka.dialects import read_account
+from redrive.sources.kafka.letters import Found, draft_of
+
 
 class Desk:
     """The command line on one store, in processes of its own, as operators use it."""
@@ -16,11 +19,11 @@ class Desk:
     def __init__(self, stage, folder) -> None:
         self._stage, self._url = stage, f"sqlite:///{folder / 'letters.db'}"
 
-    def say(self, *words: str) -> str:
+    def say(self, *words: str, with_notes: bool = False) -> str:
         command = [sys.executable, "-m", "redrive.cli", "--url", self._url, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout + (done.stderr if with_notes else "")
 
     def ask(self, *words: str):
         return msgspec.json.decode(self.say(*words, "--json"))
@@ -67,7 +70,7 @@ def walk(stage, desk):
 
     edited = desk.ask("edit", found["id"], "--payload", '{"quantity": 1}', "--reason", "a typing error", "--yes")
     assert edited["payload_version"] == sheet["payload_version"] + 1
-    desk.say("replay", found["id"], "--reason", "edited", "--yes")
+    assert "redrive kafka collect" in desk.say("replay", found["id"], "--reason", "edited", "--yes", with_notes=True)
     assert "1 sent home" in desk.collect()
     assert desk.ask("show", found["id"])["letter"]["status"] == "delivered"
     assert len(desk.ask("ls", "-q", "status:failed")["letters"]) == 2
@@ -89,3 +92,36 @@ async def test_a_collected_letter_is_found_grouped_shown_explained_edited_and_se
     [home] = stage.read()
     assert (home.partition(), home.key(), msgspec.json.decode(home.value())) == (1, b"k2", {"quantity": 1})
     assert ("own", b"h") in home.headers()
+    assert ("x-redrive-replays", b"1") in home.headers()
+
+
+async def test_a_collected_letter_keeps_when_it_failed_and_how_often_and_counts_no_replay_that_was_not(stage, tmp_path):
+    stage.create(topic=stage.dlq)
+    ours = {
+        "x-error-reason": b"no", "x-retry-attempt": b"3", "source-topic": stage.topic.encode(), "partition": b"0",
+        "offset": b"7", "epoch": b"1", "x-redrive-exception": b"ValueError", "x-redrive-schema": b"1",
+        "x-redrive-first-failed-at": b"1700000000000", "x-redrive-failed-at": b"1700000009000",
+    }  # fmt: skip
+    stage.produce([{"value": b"{}", "headers": list(ours.items())}], topic=stage.dlq)
+    stage.produce([{**dead(stage, 1, b"E", b"{}"), "timestamp": 1_600_000_000_000}], topic=stage.dlq)
+    desk = Desk(stage, tmp_path)
+    await asyncio.to_thread(desk.collect)
+    rows = (await asyncio.to_thread(desk.ask, "ls"))["letters"]
+    sheets = {row["error_type"]: await asyncio.to_thread(desk.ask, "show", row["id"]) for row in rows}
+    mine, theirs = sheets["ValueError"]["letter"], sheets["E"]["letter"]
+    assert (mine["attempts"], mine["last_error"]) == (3, "no")
+    assert (mine["first_failed_at"], mine["failed_at"]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:29Z")
+    assert theirs["failed_at"] == "2020-09-13T12:26:40Z"
+    names = [name for sheet in sheets.values() for name, *_ in sheet["headers"]]
+    assert "x-redrive-replays" not in names
+
+
+def test_failures_of_two_topics_are_never_one_group():
+    def group(topic):
+        headers = [("source-topic", topic), ("x-error-reason", b"no"), ("x-redrive-schema", b"1")]
+        found = Found(topic="d", topic_id="i", partition=0, offset=0, key=None, value=b"", headers=tuple(headers))
+        failure = draft_of(found, read_account(found.headers), "x").failure
+        return failure.fingerprint, failure.template
+
+    assert group(b"orders")[0] == group(b"orders")[0] != group(b"bills")[0]
+    assert group(b"orders")[1].startswith("orders: ")

@@ -145,6 +145,7 @@ class Collector:
             key=message.key(),
             value=message.value(),
             headers=tuple(headers_of(message)),
+            timestamp=message.timestamp()[1],
         )
         home = topic.removesuffix(self._config.dlq_topic_suffix)
         account, folder = read_account(found.headers, home=home), self._config.dlq_spill_folder

@@ -36,6 +36,8 @@ class Dialect:
     attempt: str = ""
     disposition: str = ""
     timestamp: str = ""
+    failed_at: str = ""
+    first_failed_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,8 @@ class Account:
     attempt: int | None = None
     disposition: str = ""
     timestamp: int | None = None  # ms, of the record as it first was
+    failed_at: int | None = None  # ms
+    first_failed_at: int | None = None  # ms
     own: tuple[Header, ...] = field(default=())
 
     @property
@@ -66,6 +70,7 @@ OURS = Dialect(
     name="redrive", prefixes=(NAMESPACE,), topic="source-topic", partition="partition", offset="offset",
     error_type=(f"{NAMESPACE}exception",), message=("x-error-reason",), group=f"{NAMESPACE}group",
     attempt="x-retry-attempt", disposition=f"{NAMESPACE}disposition", timestamp=f"{NAMESPACE}timestamp",
+    failed_at=f"{NAMESPACE}failed-at", first_failed_at=f"{NAMESPACE}first-failed-at",
 )  # fmt: skip
 _SPRING = "kafka_dlt-"
 SPRING = Dialect(
@@ -93,7 +98,17 @@ SHARE = Dialect(
     offset=f"{_SHARE}offset", message=(f"{_SHARE}message",), group=f"{_SHARE}group",
     attempt=f"{_SHARE}delivery.count",
 )  # fmt: skip
-PLAINLY = replace(OURS, name="plain", prefixes=(), error_type=(), group="", disposition="", timestamp="")
+PLAINLY = replace(
+    OURS,
+    name="plain",
+    prefixes=(),
+    error_type=(),
+    group="",
+    disposition="",
+    timestamp="",
+    failed_at="",
+    first_failed_at="",
+)
 FOREIGN = (SPRING, CONNECT, STREAMS, SHARE, PLAINLY)
 
 
@@ -126,6 +141,8 @@ def _told(dialect: Dialect, said: Mapping[str, bytes], own: tuple[Header, ...], 
         attempt=_number(said, dialect.attempt),
         disposition=_text(said, dialect.disposition),
         timestamp=_number(said, dialect.timestamp),
+        failed_at=_number(said, dialect.failed_at),
+        first_failed_at=_number(said, dialect.first_failed_at),
         own=own,
     )
 

@@ -81,9 +81,20 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
 
 def replayed(headers: Iterable[Header]) -> list[Header]:
     """Return the headers of a dead letter that goes home: its own, its history and how often it was sent back."""
+    return once_more(homeward(headers))
+
+
+def homeward(headers: Iterable[Header]) -> list[Header]:
+    """Return the headers of a dead letter that will go home: its own, its history and how often it went before."""
     own, before = split(headers)
-    ours = {**_history(before), _REPLAYS: str(sent_back(before) + 1)}
+    ours = {**_history(before), **({_REPLAYS: str(sent_back(before))} if sent_back(before) else {})}
     return [*own, *((each, text.encode()) for each, text in ours.items())]
+
+
+def once_more(headers: list[Header]) -> list[Header]:
+    """Return *headers* with one more replay counted."""
+    before = sent_back({name: value or b"" for name, value in headers if name == _REPLAYS})
+    return [*(pair for pair in headers if pair[0] != _REPLAYS), (_REPLAYS, b"%d" % (before + 1))]
 
 
 def sent_back(ours: Mapping[str, bytes]) -> int:

@@ -15,20 +15,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.core.classify import KAFKA, classify_text
+from redrive.core.fingerprint import fingerprint
 from redrive.core.letter import BYTES, JSON, Draft
 from redrive.errors import Reject, SourceError
 from redrive.sources.kafka.dialects import OURS, Account
-from redrive.sources.kafka.headers import NAMESPACE, replayed
+from redrive.sources.kafka.headers import NAMESPACE, homeward, once_more
 from redrive.sources.kafka.messages import key_text
 from redrive.sources.kafka.oversize import REF, whole
 
 if TYPE_CHECKING:
-    from redrive.core.letter import Letter
+    from redrive.core.letter import Failure, Letter
     from redrive.sources.kafka.headers import Header
 
 KIND = "kafka"  # of letters that go back to a Kafka topic; also the scheme of their origin
 LETTER_ID = f"{NAMESPACE}letter"
 _UNKNOWN = "UnknownFailure"
+_MOST_TRIES = 1_000_000
+_LATEST_MS = 4_102_444_800_000  # the year 2100
+_TITLE = 600  # characters
 _RULES = msgspec.structs.replace(KAFKA, is_grouped=True)  # at the desk people group them
 _PART = "kafka"  # where a letter's metadata speaks of its record
 
@@ -44,6 +48,7 @@ class Found:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
+    timestamp: int = 0  # ms, when it was written there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,8 @@ def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIN
     *folder* is where values are that were too large for their dead-letter topic.
     """
     (value, cut), headers = _value(found, folder), _home_headers(found, account)
+    failed_at = account.failed_at or found.timestamp or None
+    first_failed_at = min(account.first_failed_at or failed_at, failed_at) if failed_at else None
     return Draft(
         id=letter_id,
         queue=queue,
@@ -73,7 +80,10 @@ def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIN
         origin=account.origin,
         headers=tuple((name, content or b"") for name, content in headers),
         metadata=_metadata(found, account, headers, cut),
-        failure=classify_text(account.error_type or _UNKNOWN, _reason(account), rules=_RULES),
+        failure=_failure(account),
+        attempts=min(account.attempt or 0, _MOST_TRIES),
+        failed_us=_micros(failed_at),
+        first_failed_us=_micros(first_failed_at),
     )
 
 
@@ -86,6 +96,8 @@ def message_of(letter: Letter) -> Message:
                      f"{kept['cut']!r}; give it back with `redrive edit`, and replay")  # fmt: skip
     nulls = set(kept.get("null_headers") or ())
     headers: list[Header] = [(n, None if at in nulls else v) for at, (n, v) in enumerate(letter.headers)]
+    if "dead_letter" in kept:
+        headers = once_more(headers)
     return Message(
         key=_key(letter, kept),
         value=None if kept.get("null") and not letter.payload else letter.payload,
@@ -107,7 +119,7 @@ def partition_of(origin: str | None) -> int:
 
 def _home_headers(found: Found, account: Account) -> list[Header]:
     """Return the headers it goes home with: its own and, of ours, its history and how often it was sent back."""
-    return replayed(found.headers if account.dialect == OURS.name else account.own)
+    return homeward(found.headers if account.dialect == OURS.name else account.own)
 
 
 def _metadata(found: Found, account: Account, headers: list[Header], cut: str) -> dict[str, Any]:
@@ -140,6 +152,19 @@ def _key(letter: Letter, kept: dict[str, Any]) -> bytes | None:
     if "key" in kept:
         return b64decode(kept["key"])
     return None if letter.key is None else letter.key.encode()
+
+
+def _failure(account: Account) -> Failure:
+    """Return what it died of; failures of two topics are never the same."""
+    found = classify_text(account.error_type or _UNKNOWN, _reason(account), rules=_RULES)
+    marks = fingerprint(found.error_type, (f"kafka:{account.topic}",), found.message)
+    title = f"{account.topic}: {found.template or found.message}"
+    return msgspec.structs.replace(found, fingerprint=marks.id, template=title[:_TITLE])
+
+
+def _micros(ms: int | None) -> int | None:
+    """Return *ms* in microseconds; a time that no record can have is none: anybody may write headers."""
+    return ms * 1000 if ms is not None and 0 < ms < _LATEST_MS else None
 
 
 def _reason(account: Account) -> str:

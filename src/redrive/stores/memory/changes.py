@@ -51,7 +51,10 @@ def accepted(draft: Draft, now: int) -> Letter:
     )
     if draft.failure is None:
         return letter
-    return replace(letter, status=Status.FAILED, why="collected", failed_us=now, **_error(letter, draft.failure, now))
+    letter = replace(letter, attempts=draft.attempts, first_failed_us=draft.first_failed_us)
+    failed = now if draft.failed_us is None else draft.failed_us
+    error = _error(letter, draft.failure, failed)
+    return replace(letter, status=Status.FAILED, why="collected", failed_us=failed, **error)
 
 
 def claimed(letter: Letter, worker: str, now: int) -> Letter:

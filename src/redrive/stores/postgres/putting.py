@@ -122,7 +122,14 @@ def _escape_odd(texts: dict[str, list[Any]], noted: dict[str, str]) -> list[bool
 def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
     """Return what few drafts have: those they wait for, and the failure of a dead letter of somebody else's."""
     rich = [
-        {"n": n, "after": [canonical(other) for other in draft.after], "failure": _failure(draft, noted)}
+        {
+            "n": n,
+            "after": [canonical(other) for other in draft.after],
+            "failure": _failure(draft, noted),
+            "attempts": draft.attempts,
+            "first_failed_us": draft.first_failed_us,
+            "failed_us": draft.failed_us,
+        }
         for n, draft in enumerate(drafts, start=1)
         if draft.after or draft.failure is not None
     ]

@@ -129,6 +129,10 @@ def _collect(turn: Turn, draft: Draft, failure: Failure, seq: int, token: int) -
     """Somebody else's dead letter: it failed before it came here."""
     row = failing.Standing(seq, draft.queue, draft.kind, draft.key, 0, None, None, lanes.UNORDERED, "pending")
     failing.fail(turn, row, Move(Status.FAILED, "collected", failure=failure), token)
+    failed_us = turn.now_us if draft.failed_us is None else draft.failed_us
+    first_us = failed_us if draft.first_failed_us is None else draft.first_failed_us
+    sql = "UPDATE letters SET attempts = ?, first_failed_us = ?, failed_us = ? WHERE seq = ?"
+    turn.sql(sql, (draft.attempts, first_us, failed_us, seq))
 
 
 def _values(turn: Turn, draft: Draft, seq: int, token: int, held: int, lane: int) -> tuple[object, ...]:

@@ -160,6 +160,18 @@ BEGIN
            FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb)
            JOIN {schema}.outbox AS o ON o.seq = p_seqs[r.n]
           WHERE r.failure IS NOT NULL), 0, p_now, 'pending');
+    -- How often they were tried, and when they failed, they know themselves.
+    UPDATE {schema}.outbox AS o
+       SET attempts = coalesce(r.attempts, 0),
+           failed_at = coalesce(r.failed, o.failed_at),
+           first_failed_at = coalesce(r.first_failed, r.failed, o.first_failed_at)
+      FROM (SELECT p_seqs[d.n] AS seq, d.attempts,
+                   timestamptz 'epoch' + d.failed_us * interval '1 microsecond' AS failed,
+                   timestamptz 'epoch' + d.first_failed_us * interval '1 microsecond' AS first_failed
+              FROM jsonb_to_recordset(p_rich)
+                AS d (n bigint, failure jsonb, attempts integer, failed_us bigint, first_failed_us bigint)
+             WHERE d.failure IS NOT NULL AND d.failure <> 'null'::jsonb) AS r
+     WHERE o.seq = r.seq AND o.status = 'failed';
 END $$;
 
 -- The drafts that were not kept at their place in p_seqs, and what is kept instead. Retention may have removed that
