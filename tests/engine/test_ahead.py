@@ -74,6 +74,42 @@ async def test_a_busy_child_is_sent_one_letter_ahead_and_the_others_wait_here(en
     assert await soon(asyncio.gather(*outcomes)) == [SUCCEEDED] * 4
 
 
+# ---------------------------------------------------------------------- recalled
+
+PAUSED = Interrupted("its queue is paused")
+
+
+async def test_a_letter_sent_ahead_does_not_begin_once_it_is_recalled(engine, gate, tmp_path):
+    held, notes = hold(engine, gate), tmp_path / "notes"
+    others = [begin(engine, OBEY, order(note=notes, name=name)) for name in "abc"]
+    assert child_of(engine).ahead.ticket is others[0]
+    engine.recall({"another"}, PAUSED)
+    assert not any(each.done() for each in others)
+    engine.recall({"default"}, PAUSED)
+    (await opened(gate)).close()
+
+    assert await soon(asyncio.gather(held, *others)) == [SUCCEEDED, *[PAUSED] * 3]
+    assert await run(engine, OBEY, order(note=notes, name="d")) is SUCCEEDED
+    assert notes.read_text() == "d"
+
+
+async def test_a_letter_that_was_recalled_goes_back_when_its_child_dies(engine, gate):
+    held, other = hold(engine, gate, die=True), begin(engine, OBEY, order())
+    engine.recall({"default"}, PAUSED)
+    (await opened(gate)).close()
+
+    assert await soon(asyncio.gather(held, other)) == [DIED, PAUSED]
+
+
+async def test_a_letter_that_has_begun_is_not_recalled(engine, gate):
+    held = hold(engine, gate)
+    (pipe := await opened(gate)).flush()  # it has begun
+    engine.recall({"default"}, PAUSED)
+    pipe.close()
+
+    assert await soon(held) is SUCCEEDED
+
+
 # ---------------------------------------------------------------------- who is to blame
 
 

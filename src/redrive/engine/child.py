@@ -2,7 +2,8 @@
 A child process of the process engine.
 
 Owns the loop of one child: read an order, run its letter, report. The next order may lie in
-the pipe by then; it is looked at only after the report of the one before. A child finds
+the pipe by then; it is looked at only after the report of the one before, and not begun if it
+was recalled meanwhile. A child finds
 handlers by name, keeps them, and judges failures itself, because exceptions cannot travel. It
 ends when its pipe does, and at once, in the middle of a letter, when its parent is gone.
 """
@@ -24,7 +25,7 @@ from redrive.core.decide import Failed
 from redrive.core.policy import DEFAULT_RETRY_POLICY
 from redrive.engine.attempt import attempt_now
 from redrive.engine.clock import SystemClock
-from redrive.engine.frames import HEAD, READY, Order, Recipe, Report, length, pack
+from redrive.engine.frames import HEAD, READY, Order, Recipe, Report, length, pack, recalled
 from redrive.engine.handler import Handler, build_handler
 from redrive.engine.naming import find
 from redrive.errors import HandlerError
@@ -39,9 +40,10 @@ _decode_recipe = msgspec.msgpack.Decoder(Recipe).decode
 _now = SystemClock().monotonic
 
 
-def main(pipe: int, lifeline: int) -> None:
-    """Serve the parent at the other end of *pipe* until it closes it."""
-    for descriptor in (pipe, lifeline):
+def main(pipe: int, lifeline: int, recalls: int) -> None:
+    """Serve the parent at the other end of *pipe* until it closes it; *recalls* says which order is not to begin."""
+    os.set_blocking(recalls, False)
+    for descriptor in (pipe, lifeline, recalls):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - its only form
     # The parent decides when to stop, also when a terminal or a supervisor signals the whole group.
     # Not SIG_IGN: programs that handlers start would inherit that.
@@ -51,7 +53,7 @@ def main(pipe: int, lifeline: int) -> None:
         sys.stdout.reconfigure(line_buffering=True)  # what a handler printed must not die with it
     threading.Thread(target=_die_with, args=(lifeline,), name="redrive-lifeline", daemon=True).start()
     with socket.socket(fileno=pipe) as end, end.makefile("rb") as orders:
-        _serve(end, orders)
+        _serve(end, orders, recalls)
 
 
 def _leave_it_to_the_parent(_number: int, _frame: object) -> None:
@@ -64,12 +66,25 @@ def _die_with(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _serve(end: socket.socket, orders: BinaryIO) -> None:
+def _serve(end: socket.socket, orders: BinaryIO, recalls: int) -> None:
     handlers: dict[bytes, Handler] = {}
+    last = READY  # the order that was recalled last: that may be heard long before its turn comes
     end.sendall(pack(Report(READY)))
     while (frame := _read(orders)) is not None:
         order = _decode(frame)
-        end.sendall(pack(_carry_out(order, handlers, end)))
+        last = max(last, _recalled(recalls))
+        if order.number == last:
+            end.sendall(pack(Report(order.number, recalled=True)))
+        else:
+            end.sendall(pack(_carry_out(order, handlers, end)))
+
+
+def _recalled(recalls: int) -> int:
+    """Return the number of the order that was recalled since this was asked last, READY if none was."""
+    try:
+        return recalled(os.read(recalls, 4_096))
+    except OSError:  # nothing was said, or somebody closed it
+        return READY
 
 
 def _carry_out(order: Order, handlers: dict[bytes, Handler], end: socket.socket) -> Report:

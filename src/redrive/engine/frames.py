@@ -50,6 +50,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     begins: bool = False
     failure: Failure | None = None
     took: float = 0.0  # seconds that its letter ran
+    recalled: bool = False  # it has not begun: it was recalled before its turn came
 
 
 class BadFrame(Exception):
@@ -60,6 +61,17 @@ def pack(content: Order | Report) -> bytes:
     """Return *content* as one frame."""
     body = _encode(content)
     return _LENGTH.pack(len(body)) + body
+
+
+def recall(number: int) -> bytes:
+    """Return the word that the order *number* is not to begin; it goes by a pipe of its own, past the orders."""
+    return _LENGTH.pack(number)
+
+
+def recalled(words: bytes) -> int:
+    """Return the last number that *words* recall, READY if there is none."""
+    number: int = _LENGTH.unpack(words[-HEAD:])[0] if len(words) >= HEAD else READY
+    return number
 
 
 def length(head: bytes | bytearray) -> int:

@@ -113,7 +113,10 @@ class ProcessEngine:
             self._ledger.settle(run, STOPPED)
 
     def recall(self, queues: Collection[str], why: Interrupted) -> None:
-        """Give back what waits for a child; see `Engine.recall`."""
+        """Give back what waits for a child, and what was sent ahead, in its turn; see `Engine.recall`."""
+        for child in self._children:
+            if child.ahead is not None and child.ahead.letter.queue in queues:
+                child.recall(why)
         recalled = [run for run in self._waiting if run.letter is not None and run.letter.queue in queues]
         for run in recalled:
             self._waiting.remove(run)
@@ -190,7 +193,10 @@ class ProcessEngine:
         """Let what was sent ahead wait here again, as the next to run; its child is dead, or killed and not heard."""
         run, child.ahead = child.ahead, None
         if run is not None and run in self._ledger:
-            self._waiting.appendleft(run)
+            if run.recalled is None:
+                self._waiting.appendleft(run)
+            else:
+                self._ledger.settle(run, run.recalled)
 
     def _opened(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> ChildRun:
         recipe = self._recipes.get(handler)
@@ -221,11 +227,12 @@ class ProcessEngine:
 
     def reported(self, child: Child, run: ChildRun, report: Report) -> None:
         """Settle the letter that the child ran, and give it the next."""
-        run.pace.note(report.took)
+        if not report.recalled:
+            run.pace.note(report.took)
         self._limit(child, child.run)  # what was sent ahead, if anything, begins
         if child.run is None and child in self._children:
             self._idle.append(child)
-        self._ledger.settle(run, SUCCEEDED if report.failure is None else Failed(report.failure))
+        self._ledger.settle(run, _outcome(run, report))
         self._hand_out()
 
     def broken(self, child: Child) -> None:
@@ -310,6 +317,12 @@ class ProcessEngine:
             for end in self._lifeline:
                 os.close(end)
             self._lifeline = None
+
+
+def _outcome(run: ChildRun, report: Report) -> Outcome:
+    if report.recalled:
+        return run.recalled or STOPPED
+    return SUCCEEDED if report.failure is None else Failed(report.failure)
 
 
 def _is_soon_free(child: Child, run: ChildRun) -> bool:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from redrive.engine.frames import READY, Order, pack
+from redrive.engine.frames import READY, Order, pack, recall
 from redrive.engine.ledger import Run
 from redrive.engine.pipe import Pipe
 
 if TYPE_CHECKING:
+    from redrive.core.decide import Interrupted
     from redrive.engine.frames import Report
     from redrive.engine.limits import Limit
     from redrive.engine.pace import Pace
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 # The child gets our path before it imports anything, so that every module is found as it is here.
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from redrive.engine.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from redrive.engine.child import main; main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4]))"
 )
 _LAST_WORDS = 0.5  # seconds between a child's death and the end of its pipe, if others hold that open
 
@@ -42,6 +43,7 @@ class ChildRun(Run, eq=False, kw_only=True):
 
     recipe: bytes
     pace: Pace
+    recalled: Interrupted | None = None  # why it is not to begin, if it has not yet
 
 
 class Pool(Protocol):
@@ -81,11 +83,14 @@ class Child:
         self._buried = False
         self._loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        with theirs:
+        recalls, words = os.pipe()
+        self._recalls = os.fdopen(words, "wb", buffering=0)
+        with theirs, os.fdopen(recalls, "rb", buffering=0):
             try:
-                self._process = _spawn(theirs.fileno(), lifeline)
+                self._process = _spawn(theirs.fileno(), lifeline, recalls)
             except OSError:
                 ours.close()
+                self._recalls.close()
                 raise
         self._pipe = Pipe(ours, self._hear, self._silence)
         self._start_timer = self._loop.call_later(start_limit, self.kill, f"was not ready within {start_limit:g} s")
@@ -110,6 +115,13 @@ class Child:
         else:
             self.ahead = run
 
+    def recall(self, why: Interrupted) -> None:
+        """Let what was sent ahead not begin; it is reported as recalled in its turn, unless it was too late."""
+        if self.ahead is not None:
+            self.ahead.recalled = why
+            with contextlib.suppress(OSError, ValueError):  # it is dead, and nothing begins there
+                self._recalls.write(recall(self._number))  # a few bytes: there is always room for them
+
     @property
     def is_receiving(self) -> bool:
         """Whether a large letter is still on its way to it; no other can be sent until then."""
@@ -118,6 +130,7 @@ class Child:
     def retire(self) -> None:
         """Hear no more of it, and let it end by itself: its pipe closes."""
         self._pipe.close()
+        self._recalls.close()
         self._heard_all = True
 
     def kill(self, fault: str = "") -> None:
@@ -174,15 +187,16 @@ class Child:
             self._buried = True
             self._start_timer.cancel()
             self._pipe.close()
+            self._recalls.close()
             self._pool.buried(self)
 
 
-def _spawn(pipe: int, lifeline: int) -> subprocess.Popen[bytes]:
+def _spawn(pipe: int, lifeline: int, recalls: int) -> subprocess.Popen[bytes]:
     path = msgspec.json.encode([entry for entry in sys.path if isinstance(entry, str)]).decode()
     return subprocess.Popen(  # noqa: S603 - our own interpreter with our own words
-        [sys.executable, "-c", _BOOT, str(pipe), str(lifeline), path],
+        [sys.executable, "-c", _BOOT, str(pipe), str(lifeline), path, str(recalls)],
         stdin=subprocess.DEVNULL,
-        pass_fds=(pipe, lifeline),
+        pass_fds=(pipe, lifeline, recalls),
         process_group=0,  # so that killing it takes along what its handler started
     )
 
