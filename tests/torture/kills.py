@@ -39,8 +39,13 @@ def at_random(
     mutant: str = "",
     floor: int | None = None,
     patience: float = 30,
+    looking: bool = False,
 ) -> Outcome:
-    """Kill one of four workers every 20 to 100 ms, *cycles* times, then let the rest come to rest and judge."""
+    """
+    Kill one of four workers every 20 to 100 ms, *cycles* times, then let the rest come to rest and judge.
+
+    With *looking* each of them also looks at the file with another SQLite library.
+    """
     rng, points = random.Random(seed), named_points(url)
     with Nursery() as nursery:
 
@@ -49,7 +54,7 @@ def at_random(
             armed = f"{rng.choice(points)}=kill@{rng.randrange(1, 12)}" if rng.random() < 1 / 3 else ""
             return nursery.start(
                 WORK, folder=str(folder), url=url, seed=rng.randrange(1 << 30), armed=armed, produce=40, mutant=mutant,
-                lease=LEASE, sweep=SWEEP,
+                lease=LEASE, sweep=SWEEP, looking=looking,
             )  # fmt: skip
 
         pids = [start(slot) for slot in range(WORKERS)]
@@ -65,9 +70,10 @@ def at_random(
     return sampler.outcome(folder, cycles=cycles, floor=cycles if floor is None else floor)
 
 
-def in_peace(folder: Path, *, mutant: str = "") -> Verdict:
+def in_peace(folder: Path, *, mutant: str = "", looking: bool = False) -> Verdict:
     """Let two workers do slow letters and harm nobody: then no letter may have been lost by a worker."""
     settings = {"folder": str(folder), "lease": 10.0, "sweep": SWEEP, "mutant": mutant, "until_idle": True}
+    settings |= {"looking": looking}
     with Nursery() as nursery:
         pids = [nursery.start(WORK, **settings, produce=30, napping=12, seed=seed) for seed in range(2)]
         wait_for(lambda: all(nursery.code(pid) is not None for pid in pids), 15 if mutant else 60)

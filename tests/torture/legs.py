@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers import kafka, postgres
-from tests.torture import crowd, held, kills, plug, powercut, zombies
+from tests.torture import crowd, held, kills, moves, plug, powercut, zombies
 from tests.torture.nursery import Nursery
 
 if TYPE_CHECKING:
@@ -52,6 +52,17 @@ class Form(NamedTuple):
 
 def _kills(seed: int, cycles: int, folder: Path) -> Leg:
     return _leg(kills.at_random(folder, cycles, seed))
+
+
+def _libraries(seed: int, cycles: int, folder: Path) -> Leg:
+    """Every worker also looks at the file with another SQLite library, all the time."""
+    return _leg(kills.at_random(folder, cycles, seed, looking=True))
+
+
+def _moves(seed: int, cycles: int, folder: Path) -> Leg:
+    """The file is moved and replaced under two workers; a cycle is a move."""
+    verdict = moves.at_random(folder, cycles, seed)
+    return Leg(cycles, _counts([verdict]), verdict.problems)
 
 
 def _pg_workers(seed: int, cycles: int, folder: Path) -> Leg:
@@ -165,6 +176,8 @@ def _powercuts(seed: int, cycles: int, folder: Path) -> Leg:
 
 FORMS = {
     "kills": Form(_kills, 250, 10_000),
+    "libraries": Form(_libraries, 250, 5_000),
+    "moves": Form(_moves, 50, 1_000),
     "points": Form(_points, len(kills.named_points()), 10 * len(kills.named_points())),
     "zombies": Form(_zombies, 20, 1_000),
     "powercuts": Form(_powercuts, 10_000, 1_000_000),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from tests.torture import looks, mutants, sweeps
+from tests.torture import libraries, looks, mutants, sweeps
 from tests.torture.history import Log
 from tests.torture.sweeps import Metronome
 
@@ -170,28 +170,38 @@ def work(
     napping: int = 0,
     until_idle: bool = False,
     mutant: str = "",
+    looking: bool = False,
     **settings: Any,
 ) -> None:
     """
     Put *produce* letters while working; with *until_idle* end when nothing is left.
 
     Before that, put *hanging* letters, which end in any worker but this one, and *napping* ones, which
-    take longer than a moment.
+    take longer than a moment. With *looking*, look at the file with another SQLite library all the time.
     """
     failpoints.ACTIVE.update(failpoints.parse(armed))
     mutants.apply(mutant)
     writer.CHECKPOINT_PAGES = 40  # so that checkpoints are under fire too
     quiet()
-    asyncio.run(_work(folder, random.Random(seed), produce, (hanging, napping), until_idle=until_idle, **settings))
+    first = (hanging, napping)
+    asyncio.run(_work(folder, random.Random(seed), produce, first, until_idle=until_idle, looking=looking, **settings))
 
 
 async def _work(
-    folder: str, rng: random.Random, produce: int, first: tuple[int, int], *, until_idle: bool, **settings: Any
+    folder: str,
+    rng: random.Random,
+    produce: int,
+    first: tuple[int, int],
+    *,
+    until_idle: bool,
+    looking: bool = False,
+    **settings: Any,
 ) -> None:
     app, log = build(folder, holding=first[0] > 0, **settings)
     app.store.metronome = _watch_sweeps(folder, **settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _tell)
     await app.open()
+    others = [libraries.look_on(folder, random.Random(1))] if looking else []
     if any(first):
         hanging = [app.draft("hang", {}) for _ in range(first[0])]
         napping = [app.draft("slow", {}, metadata={"seconds": 0.3}) for _ in range(first[1])]
@@ -200,7 +210,8 @@ async def _work(
     if until_idle and produce:
         await producing
     await app.run(until_idle=until_idle)
-    producing.cancel()
+    for task in (producing, *others):
+        task.cancel()
     await app.close()
 
 
