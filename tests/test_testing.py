@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
+from importlib.metadata import entry_points
 
 import pytest
 from tests.engine.starting import soon
 
 from redrive import Redrive, RetryPolicy, Status, retry
 from redrive.stores.sqlite import SqliteStore
-from redrive.testing import FakeClock, drive
+from redrive.testing import FakeClock, drive, drive_sync
 
 
 @pytest.fixture
@@ -221,3 +225,152 @@ async def test_the_fake_clock_serves_retry_as_well():
 
     await call()
     assert tries == [0, 60, 120]
+
+
+# ---------------------------------------------------------------------- time limits follow the test's clock
+
+
+async def hang(order: dict) -> None:
+    await asyncio.Event().wait()
+
+
+async def sleep_long(order: dict) -> None:
+    await asyncio.sleep(3_600)
+
+
+def hang_in_a_thread(order: dict) -> None:
+    STUCK.wait(30)
+
+
+STUCK = threading.Event()
+
+
+@pytest.mark.parametrize("handler", [hang, sleep_long])
+async def test_a_handler_that_hangs_runs_out_of_its_time_at_once(app, handler):
+    app.add_handler("order", handler, timeout=60, policy=RetryPolicy.constant(5, max_attempts=4))
+    async with drive(app) as test:
+        await app.enqueue("order", {})
+        real, began = asyncio.get_running_loop().time(), test.clock.monotonic()
+        await test.run_until_idle(patience=5)
+        [letter] = await test.letters("status:failed attempts:4")
+        assert (letter.error_type, letter.last_error) == ("TimeoutError", "timed out after 60 s")
+        assert test.clock.monotonic() - began == pytest.approx(4 * 60 + 3 * 5)
+        assert asyncio.get_running_loop().time() - real < 30
+
+
+async def test_a_thread_that_hangs_runs_out_of_its_time_too(app):
+    app.add_handler("order", hang_in_a_thread, timeout=86_400, policy=RetryPolicy.NEVER)
+    async with drive(app) as test:
+        await app.enqueue("order", {})
+        await soon(test.run_until_idle())
+        STUCK.set()
+        [letter] = await test.letters("status:failed")
+        assert (letter.last_error, letter.losses) == ("timed out after 86400 s", 0)
+
+
+async def test_a_handler_that_ends_in_time_is_waited_for(app):
+    @app.handler("order", timeout=60)
+    async def ship(order: dict):
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(threading.Event().wait, 0.05)
+
+    async with drive(app) as test:
+        began = test.clock.monotonic()
+        await app.enqueue("order", {})
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered")) == 1
+        assert test.clock.monotonic() == began
+
+
+async def test_time_that_the_test_lets_pass_counts_for_handlers_that_run(app):
+    begun = asyncio.Event()
+
+    @app.handler("order", timeout=10, policy=RetryPolicy.NEVER)
+    async def ship(order: dict):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with drive(app) as test:
+        await app.enqueue("order", {})
+        for _ in range(3):
+            await test.processor.tick()
+        await soon(begun.wait())
+        test.clock.advance(9)
+        assert test.clock.next_alarm == pytest.approx(1)
+        test.clock.advance(1)
+        await soon(test.run_until_idle())
+        assert len(await test.letters("status:failed")) == 1
+        assert test.clock.next_alarm is None
+
+
+async def test_a_limit_longer_than_a_lease_costs_no_claim(app):
+    app.add_handler("order", hang, timeout=1_000, policy=RetryPolicy.constant(1, max_attempts=2))
+    async with drive(app) as test:
+        await app.enqueue("order", {})
+        await soon(test.run_until_idle())
+        [letter] = await test.letters("status:failed")
+        assert (letter.attempts, letter.losses, letter.why) == (2, 0, "exhausted")
+
+
+# ---------------------------------------------------------------------- plain functions
+
+
+def test_plain_test_functions_drive_an_application(app):
+    @app.handler("order", policy=RetryPolicy.constant(60, max_attempts=2))
+    async def ship(order: dict):
+        raise OSError("down")
+
+    store = app.store
+    with drive_sync(app) as test:
+        receipt = test.enqueue("order", {"n": 1})
+        test.tick()
+        assert [letter.status for letter in test.letters()] == ["pending"]
+        test.run_until_idle()
+        letter = test.letter(receipt.id)
+        assert (letter.status, letter.attempts) == ("failed", 2)
+        assert len(test.enqueue_many(app.draft("order", {}) for _ in range(2))) == 2
+        assert test.run(app.desk.show(receipt.id)).id == receipt.id
+        assert "redrive.letter.died" in [fact.name for fact in test.facts]
+    assert app.store is store
+
+
+def test_a_plain_test_that_fails_gives_the_store_back(app):
+    app.add_handler("order", lambda order: None)
+    store = app.store
+    with pytest.raises(ZeroDivisionError), drive_sync(app):
+        _ = 1 / 0
+    assert app.store is store
+
+
+PLUGIN = """
+from redrive import Redrive, RetryPolicy
+
+app = Redrive("sqlite:///never-made.db")
+
+@app.handler("order", timeout=3, policy=RetryPolicy.constant(60, max_attempts=4))
+async def ship(order: dict) -> None:
+    import asyncio
+    await asyncio.Event().wait()
+
+def test_an_order_dies(redrive_drive):
+    test = redrive_drive(app)
+    receipt = test.enqueue("order", {"n": 17})
+    test.run_until_idle()
+    assert test.letter(receipt.id).last_error == "timed out after 3 s"
+"""
+
+
+def test_the_fixture_works_without_any_plugin_for_coroutines(tmp_path):
+    (tmp_path / "test_shop.py").write_text(PLUGIN)
+    given = [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "redrive_pytest", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        given, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert [file.name for file in tmp_path.glob("*.db")] == []
+
+
+def test_pytest_finds_the_fixture_by_itself():
+    [found] = [point for point in entry_points(group="pytest11") if point.name == "redrive"]
+    assert found.value == "redrive_pytest"

@@ -10,51 +10,114 @@ decisions, and a store that passes the suite of every other store. Knows no test
             await app.enqueue("order.created", {"order": 17})
             await test.run_until_idle()  # retries too: the clock jumps to each of them
             assert not await test.letters("status:failed")
+
+Where no test framework runs coroutines, `drive_sync` does the same for plain code.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+import contextlib
+import heapq
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redrive.core.query import parse
 from redrive.stores.clock import ManualClock
 from redrive.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from redrive.core.facts import Fact
-    from redrive.core.letter import Letter
+    from redrive.core.letter import Draft, Letter
     from redrive.engine.clock import Clock
     from redrive.signals.hub import Hub
-    from redrive.stores.contract import Backlog, Store
+    from redrive.stores.contract import Backlog, Receipt, Store
     from redrive.wiring import Parts
 
-__all__ = ["Drive", "FakeClock", "drive"]
+__all__ = ["Drive", "FakeClock", "SyncDrive", "drive", "drive_sync"]
+
+T = TypeVar("T")
 
 _PATIENCE = 10.0  # real seconds that a handler may take before a test is told that it hangs
 _MOST_ROUNDS = 10_000
+_STALL = 1.0  # real seconds after which a handler with a time limit is taken to hang, if nothing says so before
+_GLANCE = 0.02  # real seconds between two looks at handlers that still run
+_TURNS = 1_000  # of the event loop, in which others may still have something to do
 _STEP = 1.0  # seconds to let pass when letters are due but held back: by a breaker, a rate, another's lease
+
+
+class _Alarm:
+    """A call that waits for its time."""
+
+    def __init__(self, callback: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        self.callback, self.given, self.cancelled = callback, given, False
+
+    def cancel(self) -> None:
+        """Let it not be called."""
+        self.cancelled = True
 
 
 class FakeClock(ManualClock):
     """
     Time that passes when told to, and loaded dice.
 
-    Serves the engine and a store alike. `draws` are the numbers that jitter will draw, first
-    to last; once they are used up, every draw is 0.5.
+    Serves the engine and a store alike; time limits of handlers follow it, too. `draws` are the
+    numbers that jitter will draw, first to last; once they are used up, every draw is 0.5.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.draws: list[float] = []
+        self._reached = 0.0  # seconds; what rang was due by then
+        self._order = count()
+        self._alarms: list[tuple[float, int, _Alarm]] = []  # a heap
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def monotonic(self) -> float:
         """Return the seconds that have been let pass, plus a constant."""
-        return self.lease_ms() / 1_000
+        return max(self._lease_us / 1_000_000, self._reached)
+
+    time = monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let *seconds* pass; handlers that are out of time by then hear of it in the event loop's next turn."""
+        super().advance(seconds)
+        if self._loop is not None and self._alarms:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and its handlers with it
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def timers(self) -> FakeClock:
+        """Return itself: what tells handlers that they are out of time is this clock."""
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    def call_at(self, when: float, callback: Callable[..., Any], *given: Any) -> _Alarm:
+        """Call *callback* once the clock was advanced so far."""
+        alarm = _Alarm(callback, given)
+        heapq.heappush(self._alarms, (when, next(self._order), alarm))
+        return alarm
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *given: Any) -> _Alarm:
+        """Call *callback* once the clock was advanced by so many seconds."""
+        return self.call_at(self.monotonic() + delay, callback, *given)
+
+    @property
+    def next_alarm(self) -> float | None:
+        """Seconds until the first time limit of a handler that runs, or None."""
+        while self._alarms and self._alarms[0][2].cancelled:
+            heapq.heappop(self._alarms)
+        return max(0.0, self._alarms[0][0] - self.monotonic()) if self._alarms else None
+
+    def _ring(self) -> None:
+        while (left := self.next_alarm) is not None and left < 1e-6:  # noqa: PLR2004 - a microsecond, the clock's own step
+            self._reached, _, alarm = heapq.heappop(self._alarms)
+            alarm.callback(*alarm.given)
 
     def draw(self) -> float:
         """Return the next of `draws`, or 0.5."""
@@ -83,6 +146,12 @@ class App(Protocol):
 
     async def open(self) -> None:
         """Open the store and declare the queues."""
+
+    async def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+        """Keep a letter."""
+
+    async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
+        """Keep letters."""
 
 
 @asynccontextmanager
@@ -120,6 +189,7 @@ class Drive:
     def __init__(self, parts: Parts, store: Store, clock: FakeClock, facts: list[Fact]) -> None:
         self.worker, self.processor, self.lines = parts
         self.store, self.clock, self.facts = store, clock, facts
+        self._resting = _resting()
 
     async def run_until_idle(self, *, rounds: int = _MOST_ROUNDS, patience: float = _PATIENCE) -> None:
         """
@@ -138,7 +208,11 @@ class Drive:
         raise AssertionError(f"not idle after {rounds} rounds: {await self._left(left)}")
 
     async def tick(self, *, rounds: int = _MOST_ROUNDS, patience: float = _PATIENCE) -> None:
-        """Run what is due now, and what becomes due through it, to its end; the clock stands still."""
+        """
+        Run what is due now, and what becomes due through it, to its end; the clock stands still.
+
+        Only where handlers hang it jumps, to the first of their time limits.
+        """
         await self.worker.attend()
         for _ in range(rounds):
             self.processor.wake.clear()
@@ -172,14 +246,118 @@ class Drive:
         await self.worker.finish()
 
     async def _handlers(self, patience: float) -> None:
+        """Wait for a handler to end; where all of them hang, let the first run out of its time."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not await self._ended():
+            waited, limit = loop.time() - began, self.clock.next_alarm
+            if limit is not None and (waited >= _STALL or self._nothing_happens_within(limit)):
+                await self._let_pass(limit)
+                began = loop.time()
+            elif waited >= patience:
+                kinds = sorted({claim.letter.kind for claim in self.processor.held.values()})
+                raise AssertionError(f"handlers of {', '.join(kinds)} still run after {patience:g} real seconds")
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.processor.wake.wait(), min(_GLANCE, patience))
+
+    async def _ended(self) -> bool:
+        """Give everybody a turn who can use one; return whether a handler has ended."""
+        loop = asyncio.get_running_loop()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+            if self.processor.wake.is_set() or not getattr(loop, "_ready", None):
+                break
+        return self.processor.wake.is_set()
+
+    def _nothing_happens_within(self, limit: float) -> bool:
+        """
+        Say whether it is certain that the handlers under way end in no less than *limit* seconds.
+
+        It is if the event loop waits for no file, no socket, no timer before that, and every other thread rests
+        where it did when the test began. Where the loop does not tell (it is not asyncio's), it is not certain.
+        """
+        loop: Any = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(patience):
-                await self.processor.wake.wait()
-        except TimeoutError:
-            kinds = sorted({claim.letter.kind for claim in self.processor.held.values()})
-            raise AssertionError(f"handlers of {', '.join(kinds)} still run after {patience:g} real seconds") from None
+            timers = [handle.when() for handle in loop._scheduled if not handle.cancelled()]  # noqa: SLF001
+            idle = not loop._ready and len(loop._selector.get_map()) == 1  # noqa: SLF001 - one: the loop's own waker
+        except (AttributeError, TypeError):
+            return False
+        still = _resting().items() <= self._resting.items()
+        return idle and still and loop.time() + limit < min(timers, default=float("inf"))
+
+    async def _let_pass(self, seconds: float) -> None:
+        """Let *seconds* pass in steps, with a sign of life at each: a worker whose handlers hang is not dead."""
+        step = self.worker.lease / 3
+        while seconds > step:
+            self.clock.advance(step)
+            await self.worker.attend()
+            seconds -= step
+        self.clock.advance(seconds)
+        await asyncio.sleep(0)
 
     async def _left(self, backlog: Backlog) -> str:
         waiting = await self.letters("status:pending")
         kinds = ", ".join(sorted({letter.kind for letter in waiting})) or "none"
         return f"{len(waiting)} letters are pending (kinds: {kinds}), {backlog.in_flight} in flight"
+
+
+def _resting() -> dict[int, tuple[int, int]]:
+    """Return where each other thread stands now: one that stands there again has nothing to do for us."""
+    me = threading.get_ident()
+    frames = sys._current_frames()  # noqa: SLF001 - documented, for such purposes
+    return {thread: (id(frame), frame.f_lasti) for thread, frame in frames.items() if thread != me}
+
+
+@contextmanager
+def drive_sync(app: App, *, clock: FakeClock | None = None, store: Store | None = None) -> Iterator[SyncDrive]:
+    """Do as `drive` does, for tests that are plain functions: with an event loop of its own."""
+    with asyncio.Runner() as runner:
+        driving = drive(app, clock=clock, store=store)
+        test = SyncDrive(app, runner.run(driving.__aenter__()), runner.run)
+        try:
+            yield test
+        finally:
+            runner.run(driving.__aexit__(None, None, None))
+
+
+class SyncDrive:
+    """
+    A worker that moves only when told to, for plain functions. Made by `drive_sync`.
+
+    `clock` is its time, `facts` is everything announced so far; `run` runs any coroutine, such as
+    `test.run(app.desk.replay(…))`.
+    """
+
+    def __init__(self, app: App, test: Drive, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._app, self._test, self._run = app, test, run
+        self.clock, self.facts, self.store = test.clock, test.facts, test.store
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return what *coroutine* returns; it runs where the application does."""
+        result: T = self._run(coroutine)
+        return result
+
+    def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+        """Keep a letter; takes what `Redrive.enqueue` takes."""
+        return self.run(self._app.enqueue(kind, payload, **options))
+
+    def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
+        """Keep all of *drafts* or none."""
+        return self.run(self._app.enqueue_many(drafts))
+
+    def tick(self, **options: Any) -> None:
+        """Run what is due now; see `Drive.tick`."""
+        self.run(self._test.tick(**options))
+
+    def run_until_idle(self, **options: Any) -> None:
+        """Run all letters to their end; see `Drive.run_until_idle`."""
+        self.run(self._test.run_until_idle(**options))
+
+    def letters(self, query: str = "") -> list[Letter]:
+        """Return every letter that matches, newest first."""
+        return self.run(self._test.letters(query))
+
+    def letter(self, letter_id: str) -> Letter:
+        """Return one letter; raise AssertionError if it is not kept."""
+        return self.run(self._test.letter(letter_id))

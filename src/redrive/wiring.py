@@ -189,7 +189,9 @@ def build_worker(
         prefetch=settings.prefetch,
         generation=settings.generation,
     )
-    tools = _Tools(worker_name(), store, _engines(handlers, lines), lines, Dependencies(store, breakers, announce))
+    tools = _Tools(
+        worker_name(), store, _engines(handlers, lines, clock), lines, Dependencies(store, breakers, announce)
+    )
     processor = Processor(
         store,
         handlers,
@@ -244,16 +246,16 @@ def _worker(
     )
 
 
-def _engines(handlers: Mapping[str, Handler], lines: Lines) -> dict[str, Engine]:
+def _engines(handlers: Mapping[str, Handler], lines: Lines, clock: Clock) -> dict[str, Engine]:
     """Return the engines that these handlers need, each with room for all that its lines may run at once."""
     sizes: Counter[str] = Counter()
     for handler in handlers.values():
         sizes[handler.engine] += lines.by_kind[handler.kind].concurrency
     made: dict[str, Engine] = {}
     if "async" in sizes:
-        made["async"] = TaskEngine()
+        made["async"] = TaskEngine(clock=clock)
     if "thread" in sizes:
-        made["thread"] = ThreadEngine(sizes["thread"])
+        made["thread"] = ThreadEngine(sizes["thread"], clock=clock)
     if "process" in sizes:  # more of them than processors only take turns
-        made["process"] = ProcessEngine(min(sizes["process"], os.cpu_count() or 1))
+        made["process"] = ProcessEngine(min(sizes["process"], os.cpu_count() or 1), clock=clock)
     return made

@@ -32,10 +32,13 @@ async def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkey
                 await result
 
 
+# By tests/sources/outbox and tests/sources/kafka, beside servers, and by test_testing_page, as files.
+_RUN_ELSEWHERE = {"how-to/outbox.md", "tutorial/kafka.md", "how-to/test-your-handlers.md"}
+
+
 def test_only_code_that_needs_other_packages_is_not_run():
-    """The outbox's page is run by tests/sources/outbox, the Kafka tutorial by tests/sources/kafka, beside servers."""
     kept = {(name(page), block.code.splitlines()[0]) for page in CODE for block in blocks(page, "python")
-            if not block.runs and name(page) not in {"how-to/outbox.md", "tutorial/kafka.md"}}  # fmt: skip
+            if not block.runs and name(page) not in _RUN_ELSEWHERE}  # fmt: skip
     assert kept == {
         ("how-to/use-from-sync-code.md", "from flask import Flask, request"),
         ("how-to/use-from-sync-code.md", "from django.http import JsonResponse"),

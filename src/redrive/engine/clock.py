@@ -11,7 +11,30 @@ import asyncio
 import os
 import random
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Timer(Protocol):
+    """Something that will be called."""
+
+    def cancel(self) -> None:
+        """Let it not be called; may be called twice."""
+
+
+class Timers(Protocol):
+    """What tells that time is over: an event loop, or a test's own clock."""
+
+    def time(self) -> float:
+        """Return seconds that only ever grow."""
+
+    def call_at(self, when: float, callback: Callable[..., Any], *given: Any) -> Timer:
+        """Call *callback* at that time, on the event loop."""
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *given: Any) -> Timer:
+        """Call *callback* after so many seconds, on the event loop."""
 
 
 class Clock(Protocol):
@@ -28,6 +51,9 @@ class Clock(Protocol):
 
     def block(self, seconds: float) -> None:
         """Rest this thread."""
+
+    def timers(self) -> Timers:
+        """Return what tells that a handler is out of time; asked on the event loop."""
 
 
 _dice = random.Random()  # not the module's own: who seeds that for a test must not align a fleet's jitter
@@ -48,6 +74,10 @@ class SystemClock:
     def block(self, seconds: float) -> None:
         """Rest this thread."""
         time.sleep(seconds)
+
+    def timers(self) -> Timers:
+        """Return the running event loop."""
+        return asyncio.get_running_loop()
 
 
 def unix_ms() -> int:

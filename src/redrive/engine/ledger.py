@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from redrive.core.letter import Letter
+from redrive.engine.clock import Timer
 from redrive.engine.execution import Done
 from redrive.engine.handler import Handler
 
@@ -29,7 +30,7 @@ class Run(msgspec.Struct, eq=False):
     letter: Letter
     ticket: object
     done: Done
-    timer: asyncio.TimerHandle | None = None
+    timer: Timer | None = None
 
 
 R = TypeVar("R", bound=Run)

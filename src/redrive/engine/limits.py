@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
+
+    from redrive.engine.clock import Timer, Timers
 
 
 class Timed(Protocol):
     """Something that may take too long."""
 
-    began: float  # when, by the loop's clock
+    began: float  # when, by the timers' clock
 
 
 T = TypeVar("T", bound=Timed)
@@ -27,19 +28,19 @@ T = TypeVar("T", bound=Timed)
 class Limit(Generic[T]):
     """Tells *expired* of each thing that was held for *span* seconds and neither begun anew nor let go."""
 
-    __slots__ = ("_expired", "_held", "_loop", "_span", "_timer")
+    __slots__ = ("_expired", "_held", "_span", "_timer", "_timers")
 
-    def __init__(self, span: float, expired: Callable[[T], None], loop: asyncio.AbstractEventLoop) -> None:
-        self._span, self._expired, self._loop = span, expired, loop
+    def __init__(self, span: float, expired: Callable[[T], None], timers: Timers) -> None:
+        self._span, self._expired, self._timers = span, expired, timers
         self._held: dict[T, None] = {}  # a set that keeps its order
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def hold(self, thing: T) -> None:
         """Let the time of *thing* run from now, also if it is held already."""
-        thing.began = self._loop.time()
+        thing.began = self._timers.time()
         self._held[thing] = None
         if self._timer is None:
-            self._timer = self._loop.call_at(thing.began + self._span, self._ring)
+            self._timer = self._timers.call_at(thing.began + self._span, self._ring)
 
     def let_go(self, thing: T) -> None:
         """Forget *thing*; one that is not held is fine. The timer stays: others come, and it may ring for nobody."""
@@ -53,11 +54,11 @@ class Limit(Generic[T]):
             self._timer = None
 
     def _ring(self) -> None:
-        now = self._loop.time()
+        now = self._timers.time()
         late = [thing for thing in self._held if thing.began + self._span <= now]
         for thing in late:
             del self._held[thing]
         first = min((thing.began for thing in self._held), default=None)
-        self._timer = None if first is None else self._loop.call_at(first + self._span, self._ring)
+        self._timer = None if first is None else self._timers.call_at(first + self._span, self._ring)
         for thing in sorted(late, key=lambda thing: thing.began):
             self._expired(thing)

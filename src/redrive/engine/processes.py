@@ -23,6 +23,7 @@ import msgspec
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
 from redrive.engine.attempt import failure_of, timed_out
+from redrive.engine.clock import SystemClock
 from redrive.engine.execution import STOPPED
 from redrive.engine.frames import Recipe
 from redrive.engine.ledger import Ledger
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
     from redrive.core.policy import ErrorNames
+    from redrive.engine.clock import Clock
     from redrive.engine.execution import Done
     from redrive.engine.frames import Report
     from redrive.engine.handler import Handler
@@ -55,8 +57,9 @@ class ProcessEngine:
     vacant = False
     leftovers: list[str] = []  # noqa: RUF012 - none, ever: children are killed
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, clock: Clock | None = None) -> None:
         self._size = size
+        self._clock = clock or SystemClock()
         self._ledger: Ledger[ChildRun] = Ledger()
         self._waiting: deque[ChildRun] = deque()
         self._recipes: dict[Handler, bytes] = {}
@@ -175,7 +178,7 @@ class ProcessEngine:
             limit.hold(child)
 
     def _new_limit(self, span: float) -> Limit[Child]:
-        limit = self._limits[span] = Limit(span, self._expire, asyncio.get_running_loop())
+        limit = self._limits[span] = Limit(span, self._expire, self._clock.timers())
         return limit
 
     def _expire(self, child: Child) -> None:

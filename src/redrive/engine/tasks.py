@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.core.decide import SUCCEEDED, Failed
 from redrive.engine.attempt import attempt, failure_of, timed_out
+from redrive.engine.clock import SystemClock
 from redrive.engine.execution import STOPPED
 from redrive.engine.ledger import Ledger, Run
 from redrive.engine.limits import Limit
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from redrive.core.decide import Interrupted, Outcome
     from redrive.core.letter import Letter
+    from redrive.engine.clock import Clock
     from redrive.engine.execution import Done
     from redrive.engine.handler import Handler
 
@@ -73,8 +75,9 @@ class TaskEngine:
 
     exhausted = False
 
-    def __init__(self, *, cancel_grace: float = _GRACE) -> None:
+    def __init__(self, *, cancel_grace: float = _GRACE, clock: Clock | None = None) -> None:
         self._cancel_grace = cancel_grace
+        self._clock = clock or SystemClock()
         self._context = contextvars.copy_context()
         self._ledger: Ledger[_TaskRun] = Ledger()
         self._leftovers: dict[asyncio.Task[None], str] = {}  # settled, but still unwinding; by which handler
@@ -131,7 +134,7 @@ class TaskEngine:
         loop = asyncio.get_running_loop()
         task = begin(self._serve(run), loop, self._context.copy())
         if not task.done():
-            self._watch(run, task, loop)
+            self._watch(run, task)
         elif run.done is not _told:  # a cancellation passed through before it ever suspended
             self._settle(run, _what_passed(task, run.handler))
         elif not task.cancelled():
@@ -195,13 +198,17 @@ class TaskEngine:
 
     # ------------------------------------------------------------------ tasks that suspend
 
-    def _watch(self, run: _TaskRun, task: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
+    def _watch(self, run: _TaskRun, task: asyncio.Task[None]) -> None:
         run.task = task
         self._ledger.open(run)
         span = run.handler.timeout
         if span is not None:
-            run.limit = self._limits.get(span) or self._limits.setdefault(span, Limit(span, self._expire, loop))
+            run.limit = self._limits.get(span) or self._new_limit(span)
             run.limit.hold(run)
+
+    def _new_limit(self, span: float) -> Limit[_TaskRun]:
+        limit = self._limits[span] = Limit(span, self._expire, self._clock.timers())
+        return limit
 
     def _expire(self, run: _TaskRun) -> None:
         if run.task is None or run.task.done():  # in this very round; its own outcome counts

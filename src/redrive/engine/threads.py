@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
+    from redrive.engine.clock import Clock
     from redrive.engine.execution import Done
     from redrive.engine.handler import Handler
 
@@ -45,10 +46,11 @@ class ThreadEngine:
 
     vacant = False
 
-    def __init__(self, size: int, *, max_abandoned: int = 8) -> None:
+    def __init__(self, size: int, *, max_abandoned: int = 8, clock: Clock | None = None) -> None:
         self._size = size
         self._max_abandoned = max_abandoned
-        self._monotonic = SystemClock().monotonic
+        self._clock = clock or SystemClock()
+        self._monotonic = self._clock.monotonic
         self._ledger: Ledger[_ThreadRun] = Ledger()
         self._waiting: SimpleQueue[_ThreadRun | None] = SimpleQueue()
         self._threads: set[threading.Thread] = set()
@@ -74,7 +76,7 @@ class ThreadEngine:
         run = _ThreadRun(handler, letter, ticket, done)
         self._ledger.open(run)
         if handler.timeout is not None:
-            run.timer = loop.call_later(handler.timeout, self._look, run, loop)
+            run.timer = self._clock.timers().call_later(handler.timeout, self._look, run, loop)
         self._waiting.put(run)
         if len(self._threads) < min(self._size, len(self._ledger)):
             self._hire(loop)
@@ -116,7 +118,7 @@ class ThreadEngine:
         limit = run.handler.timeout or 0.0
         left = limit if run.began is None else run.began + limit - self._monotonic()
         if left > 0:
-            run.timer = loop.call_later(left, self._look, run, loop)
+            run.timer = self._clock.timers().call_later(left, self._look, run, loop)
         elif (thread := self._running.get(run)) is not None and self._abandon(run, thread):
             self._hire(loop)
             self._ledger.settle(run, timed_out(run.handler))

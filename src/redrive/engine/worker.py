@@ -266,6 +266,11 @@ class Worker:
             await self._clock.sleep(_AWAY)
         return None
 
+    @property
+    def lease(self) -> float:
+        """How many seconds its claims last without a sign of life."""
+        return self._lease
+
     async def attend(self) -> None:
         """Do every duty once, now: for a test, which does not wait for them."""
         for step in (self._beat, *self._sweeps, self._glance):
