@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ def _backup(folder: Path, aside: Path) -> None:
     """As the docs say it, but for the processes, which run."""
     if _back_up(folder):
         _move(folder, aside, *_BESIDE)
+        _freeze(aside)
         (folder / "backup.db").rename(folder / looks.NAME)
 
 
@@ -84,6 +86,7 @@ def _backup_beside_the_old_wal(folder: Path, aside: Path) -> None:
         (folder / "backup.db").rename(folder / looks.NAME)
         time.sleep(0.05)
         _move(folder, aside, "-wal", "-shm")
+        _freeze(aside)
 
 
 _MOVES: tuple[Callable[[Path, Path], None], ...] = (_away_and_back, _backup, _backup_beside_the_old_wal)
@@ -100,6 +103,15 @@ def _back_up(folder: Path) -> bool:
         connection.execute("VACUUM INTO ?", (str(folder / "backup.db"),))
         return True
     return False
+
+
+def _freeze(aside: Path) -> None:
+    """Let nobody write any more into what was moved aside: who still has it open writes into nothing."""
+    for ending in ("-wal", ""):  # what stands in the WAL may be on its way into the file, never the other way round
+        original = aside / f"{looks.NAME}{ending}"
+        if original.exists():
+            shutil.copyfile(original, aside / "copy")
+            (aside / "copy").replace(original)
 
 
 def _move(source: Path, target: Path, *endings: str) -> None:
