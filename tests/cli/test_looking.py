@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
+import apsw
 import pytest
 from tests.cli.test_plain import HOSTILE
 from typer.testing import CliRunner
@@ -200,3 +202,15 @@ def test_a_traceback_is_shown_and_cannot_act_on_the_terminal(redrive):
     assert redrive.json("show", letter_id)["place"] == "shop:ship:42"
     assert "shop:ship:42" in redrive("groups").stdout
     assert redrive.json("groups")["groups"][0]["place"] == "shop:ship:42"
+
+
+def test_a_letter_that_is_due_after_all_dates_is_shown_like_any_other(redrive):
+    letter_id = redrive.fill(lambda mill: mill.pending())
+    with contextlib.closing(apsw.Connection(str(redrive.path))) as kept:
+        kept.execute("UPDATE letters SET due_us = 1790000000000000000")
+
+    assert redrive.json("ls")["letters"][0]["due_at"].startswith("9999-12-31")
+    for command in (("ls",), ("show", letter_id), ("explain", letter_id), ("stats",), ("top", "--once")):
+        redrive(*command)
+    redrive("cancel", "-q", "status:pending", "--yes", "--reason", "a slip")
+    assert redrive.statuses() == {letter_id: "archived"}
