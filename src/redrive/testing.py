@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft, Letter
     from redrive.engine.clock import Clock
     from redrive.signals.hub import Hub
+    from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering
+    from redrive.sources.kafka.driving import WorkerDrive
+    from redrive.sources.kafka.engines import Worker
     from redrive.stores.contract import Backlog, Receipt, Store
     from redrive.wiring import Parts
 
-__all__ = ["Drive", "FakeClock", "SyncDrive", "drive", "drive_sync"]
+__all__ = ["Drive", "FakeClock", "SyncDrive", "drive", "drive_sync", "drive_worker"]
 
 T = TypeVar("T")
 
@@ -361,3 +364,22 @@ class SyncDrive:
     def letter(self, letter_id: str) -> Letter:
         """Return one letter; raise AssertionError if it is not kept."""
         return self.run(self._test.letter(letter_id))
+
+
+@asynccontextmanager
+async def drive_worker(
+    worker: Worker,
+    *,
+    execution: ExecutionConfig | None = None,
+    kafka: KafkaConfig | None = None,
+    ordering: Ordering = "key_hash",
+    clock: FakeClock | None = None,
+) -> AsyncIterator[WorkerDrive]:
+    """Hand out what runs the worker of a Kafka consumer on records that the test makes up, without a broker."""
+    from redrive.sources.kafka.driving import WorkerDrive  # noqa: PLC0415 - most tests are of other things
+
+    test = WorkerDrive(worker, clock or FakeClock(), execution=execution, kafka=kafka, ordering=ordering)
+    try:
+        yield test
+    finally:
+        await test.close()

@@ -273,7 +273,7 @@ async def test_a_dead_letter_whose_header_names_are_no_text_is_collected(stage, 
 
     class Odd:  # the client's own producer cannot write such a name, others can
         topic, partition, offset = message.topic, message.partition, message.offset
-        key, value = message.key, message.value
+        key, value, timestamp = message.key, message.value, message.timestamp
 
         def headers(self):
             return b"\xff".decode()

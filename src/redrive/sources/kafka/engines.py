@@ -95,6 +95,17 @@ class ExecutionEngine:
         """Whether it takes no more work until the process is recycled: too many threads hang."""
         return self.runner.exhausted
 
+    @property
+    def next_due(self) -> float | None:
+        """When the next of them is tried, by its clock."""
+        return self._waiting.next_due
+
+    def wake(self) -> None:
+        """Try what is due by now; it does so by itself, unless its clock is moved by hand."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake()
+
     def prepare(self) -> None:
         """Begin what would keep the first work items waiting: processes start, and import the worker."""
         if self._processes is not None:
