@@ -182,3 +182,34 @@ async def test_a_release_that_cannot_be_written_does_not_spoil_the_failures(driv
         await test.run_until_idle()
         [letter] = await test.letters("status:failed")
     assert (letter.why, letter.attempts, letter.release) == ("exhausted", 2, "v1\N{REPLACEMENT CHARACTER}")
+
+
+class Unreadable(MemoryStore):
+    """A store with a fault: it cannot read a bad letter."""
+
+    async def claim(self, wants, **claiming):
+        if any("bad" in want.kinds for want in wants):
+            raise LookupError("a bug of ours")
+        return await super().claim(wants, **claiming)
+
+    async def exchange(self, settlements, wants, **claiming):
+        if any("bad" in want.kinds for want in wants):
+            raise LookupError("a bug of ours")
+        return await super().exchange(settlements, wants, **claiming)
+
+
+async def test_a_letter_that_cannot_be_read_holds_up_its_own_kind_alone(app, clock):
+    app.add_handler("bad", succeed, concurrency=1)
+    app.add_handler("good", succeed)
+    async with drive(app, clock=clock, store=Unreadable(clock)) as test:
+        for kind in ("good", "bad", "good"):
+            await app.enqueue(kind, {})
+        await test.tick()
+        assert len(await test.letters("kind:good status:delivered")) == 2
+        assert len(await test.letters("kind:bad status:pending attempts:0")) == 1
+        assert [fault.doing for fault in faults(test)] == ["claim letters of bad"]
+        clock.advance(6)
+        await app.enqueue("good", {})
+        await test.tick()
+        assert len(await test.letters("kind:good status:delivered")) == 3
+        assert len(faults(test)) == 2

@@ -16,12 +16,12 @@ from redrive.core.facts import Faulted
 from redrive.errors import SchemaMismatch, StoreClosed, StoreDamaged, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from types import TracebackType
 
     from redrive.core.facts import Fact
     from redrive.core.moves import Move
-    from redrive.stores.contract import Claim, Store
+    from redrive.stores.contract import Claim, Store, Want
 
     Settlement = tuple[Claim, Move]
 
@@ -66,6 +66,24 @@ class Faults:
             settled.append((claim, done))
             accepted.append(yes)
         return settled, tuple(accepted)
+
+    async def claim_each(
+        self, claim: Callable[[Sequence[Want]], Awaitable[list[Claim]]], wants: Sequence[Want]
+    ) -> tuple[list[Claim], list[Want]]:
+        """Claim want by want; return the claims, and the wants with a letter that cannot be read."""
+        claims: list[Claim] = []
+        unread: list[Want] = []
+        for want in wants:
+            try:
+                claims += await claim([want])
+            except NO_LETTERS:
+                if not claims:
+                    raise
+                break
+            except Exception as error:  # noqa: BLE001 - a fault of ours; one letter must not stop the others
+                unread.append(want)
+                self.tell(f"claim letters of {', '.join(want.kinds)}", error)
+        return claims, unread
 
     async def _settle(self, store: Store, claim: Claim, move: Move) -> tuple[Move, bool]:
         """Settle one letter; one that can be settled in no way is left to the sweep, which takes it for lost."""

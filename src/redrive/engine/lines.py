@@ -41,6 +41,7 @@ class Line:
         "lane",
         "most",
         "ready",
+        "rests_until",
         "running",
         "size",
     )
@@ -61,6 +62,7 @@ class Line:
         self.batches = 2 if most else 1  # one that runs, and one that is on its way if it may claim ahead at all
         self.size = concurrency  # how many letters it wants to hold now
         self.running = 0
+        self.rests_until = 0.0  # a fault of ours met its last claim: when, by the worker's clock, it claims again
         self.asked = 0  # how many the store was asked for and has not answered yet
         self.ready: deque[Claim] = deque()
 

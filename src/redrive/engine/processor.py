@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict, deque
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,6 +45,7 @@ RELEASED = Interrupted("released")
 _PATIENCE = 2.0  # seconds for which a suspect may keep this process from claiming, while others still run
 _PAUSED = Interrupted("its queue is paused")
 _LATER = Interrupted("waits to run alone", wait=30.0)
+_FAULT_REST = 5.0  # seconds for which a line whose letters cannot be read claims none
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
 
@@ -171,9 +173,9 @@ class Processor:
             return await self._answer()
         except NO_LETTERS:
             raise
-        except Exception:
-            if not self._decided:  # no letter is to blame
-                raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours, at some letter
+            if not self._decided:  # no settlement is to blame
+                return [], Exchanged((), await self._claim_each(error))
         settlements, self._decided = self._decided, []
         self._owed.clear()  # to pay for them may be what failed
         settled: list[tuple[Claim, Move]] = []
@@ -182,6 +184,16 @@ class Processor:
         finally:
             self._decided = settlements[len(settled) :] + self._decided
         return settled, Exchanged(accepted, [])
+
+    async def _claim_each(self, error: Exception) -> list[Claim]:
+        """Claim line by line; one whose letters cannot be read rests, and keeps no other line from its letters."""
+        if len(self._lines.all) == 1:
+            raise error
+        claim = partial(self._store.claim, lease=self._lease, worker=self._worker)
+        claims, unread = await self._faults.claim_each(claim, [want for _, want in self._wants()])
+        for want in unread:
+            self._lines.by_kind[want.kinds[0]].rests_until = self._clock.monotonic() + _FAULT_REST
+        return claims
 
     async def _exchange(self, wants: list[Want]) -> tuple[list[tuple[Claim, Move]], Exchanged]:
         settlements = self._decide_all()
@@ -206,7 +218,8 @@ class Processor:
     def _wants(self) -> list[tuple[Line, Want]]:
         if self.stopping or self._suspect or self._alone:
             return []
-        wants = [(line, line.want(self._limit(line))) for line in self._lines.all]
+        awake = (line for line in self._lines.all if not line.rests_until or self._clock.monotonic() > line.rests_until)
+        wants = [(line, line.want(self._limit(line))) for line in awake]
         return [(line, want) for line, want in wants if want is not None]
 
     def _limit(self, line: Line) -> int | None:
