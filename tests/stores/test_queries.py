@@ -52,12 +52,14 @@ GROUPS = ["aa11-v1", "aa22-v1", "AA33", f"aa{LAST}", "b" * 800, "b" * 800 + "2",
 
 async def one_of_each(store, clock: ManualClock) -> None:
     """Keep letters of every status, with every text in every field that takes it."""
+    drafts = []
     for n, word in enumerate(NAMES_OF_ALL_KINDS):
         told = dict.fromkeys(("key", "idempotency_key", "origin", "tenant", "handler", "policy"), word)
-        await put(store, draft(f"named {n}", queue=f"q{word}", kind=f"k{word}", **told))
+        drafts.append(draft(f"named {n}", queue=f"q{word}", kind=f"k{word}", **told))
     for n, (word, group) in enumerate(product([*WORDS, ERROR], GROUPS)):
         what = failure(word, error_type=word, fingerprint=group, release=word, category=[*Category][n % len(Category)])
-        await put(store, draft(f"dead {n}", failure=what))
+        drafts.append(draft(f"dead {n}", failure=what))
+    await put(store, *drafts)
     clock.advance(100)
     for n, group in enumerate(GROUPS):  # these never died, so no list of groups has them
         await put(store, draft(f"never {n}"))
@@ -102,6 +104,7 @@ def texts() -> list[str]:
 NUMBERS = ["0", "1", "3", "7", "1,3", ">0", ">=3", "<1", "<=3", ">2.5", "-1", ">1e300", "1e20", ">0.1"]
 SPANS = [">1s", "<1s", ">=1s", "<=101s", ">100s", "<-1s", ">60s", "<1w", ">0.000001s", "<=89s", "<=90s", ">1e9"]
 PATHS = ["7", "07", "7.0", ">6", "<=7", "Plain", "~PLAIN", "pl*", "null", "absent", "~abi", "*"]
+THOROUGH = ("key", "error")  # one that is kept as a name, one that is kept whole; of the others some values do
 VALUES: dict[str, list[str]] = {
     "text": texts(),
     "prefix": texts(),
@@ -122,18 +125,19 @@ def terms(field: str) -> list[str]:
         found = [f"{field}:{value}" for value in (*words, f"~{words[0][:2]}", f"{words[-1][:2]}*", ",".join(words[:2]))]
     else:
         ids = [letter_id("rich"), letter_id("rich").upper(), letter_id("rich")[:8] + "*", f"~{letter_id('rich')[3:9]}"]
-        found = [f"{field}:{value}" for value in (*(ids if field == "id" else ()), *VALUES[kind])]
+        values = VALUES[kind] if kind != "text" or field in THOROUGH else VALUES[kind][1::4]
+        found = [f"{field}:{value}" for value in (*(ids if field == "id" else ()), *values)]
     return [*found, *(f"-{term}" for term in found[::3])]
 
 
 async def mistaken(store, clock: ManualClock, queries: list[str]) -> dict[str, object]:
     """Return the queries for which the store finds or counts something else than it should."""
     everything, wrong = await find_all(store, limit=1_000), {}
-    for text in queries:
+    for n, text in enumerate(queries):
         query = parse(text)
         expected = [letter.id for letter in everything if query.matches(letter, clock.wall_us())]
         found = [letter.id for letter in await find_all(store, text, limit=1_000)]
-        if found != expected or await store.count(query) != len(expected):
+        if found != expected or (n % 4 == 0 and await store.count(query) != len(expected)):
             wrong[text[:100]] = (len(expected), len(found))
     return wrong
 
