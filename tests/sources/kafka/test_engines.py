@@ -13,6 +13,7 @@ from tests.sources.kafka.samples import partition, record
 from redrive import Reject, RetryAfter
 from redrive.errors import HandlerError
 from redrive.sources.kafka import AsyncExecutionEngine, CompletionStatus, ExecutionConfig, ProcessExecutionEngine
+from redrive.sources.kafka.headers import dead_letter_headers
 
 SUCCESS, FAILURE, RELEASED = CompletionStatus.SUCCESS, CompletionStatus.FAILURE, CompletionStatus.RELEASED
 QUICK = {"retry_backoff_ms": 1, "retry_jitter_ms": 0, "process_count": 1}
@@ -105,6 +106,15 @@ async def test_a_record_in_a_log_line_shows_the_attempt_it_had_when_the_line_was
     await one(AsyncExecutionEngine, fails, max_retries=3)
     late = [each.msg % each.args for each in caplog.records]  # as a handler that formats later does
     assert [("attempt 1)" in line, "attempt 2)" in line) for line in late[:2]] == [(True, False), (False, True)]
+
+
+@BOTH
+async def test_a_dead_letter_carries_the_traceback_only_where_that_is_asked_for(kind):
+    for asked in (False, True):
+        event = await one(kind, worker_for(kind, "fails"), max_retries=1, tracebacks=asked)
+        headers = dict(dead_letter_headers(event, "g", failed_at=1, first_failed_at=1))
+        assert (b"fails\n" in headers.get("x-redrive-traceback", b"")) == asked
+        assert ("x-redrive-traceback" in headers) == asked
 
 
 @BOTH

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from redrive.core.classify import KAFKA
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted
 from redrive.engine.attempt import failure_of
 from redrive.engine.clock import SystemClock
@@ -160,7 +159,7 @@ class BatchExecutionEngine(ExecutionEngine):
 def _parts(worker: BatchWorker, config: ExecutionConfig) -> tuple[Engine, Handler, int]:
     if config.mode == "process":
         refuse_unreachable(worker)
-        options: Any = {"engine": "process", "policy": config.policy, "timeout": config.timeout, "rules": KAFKA}
+        options: Any = {"engine": "process", "policy": config.policy, "timeout": config.timeout, "rules": config.rules}
         slots = min(config.max_in_flight, 2 * config.process_count)
         return ProcessEngine(config.process_count), build_handler("kafka", wrapped_batch(worker), **options), slots
     worker = made(worker)

@@ -13,6 +13,9 @@ from functools import wraps
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+import msgspec
+
+from redrive.core.classify import KAFKA, Rules
 from redrive.core.policy import RetryPolicy
 from redrive.errors import PolicyError, SettingsError
 
@@ -26,6 +29,7 @@ Mode = Literal["async", "process"]
 Protocol = Literal["classic", "consumer"]
 StallPolicy = Literal["warn", "dlq_head", "leave_group"]
 _MIB = 1024 * 1024
+_TRACED = msgspec.structs.replace(KAFKA, is_traced=True)
 _DAY_MS = 86_400_000
 _LONGEST_TOPIC = 249
 _MOST_STARTS = 12  # the note beside an offset has one digit, and three more are needed to convict a record
@@ -133,6 +137,7 @@ class ExecutionConfig:
     task_timeout_ms: int | None = 30_000  # a try
     terminal_errors: ErrorNames = ()
     retryable_errors: ErrorNames = ()
+    tracebacks: bool = False  # dead letters carry where their last error was raised, in a header
     batch_size: int | None = None  # the worker takes a list of up to so many records; None: one record
     worker_pool_size: int = 8  # threads, for workers that are not async
     process_count: int = 8
@@ -159,6 +164,11 @@ class ExecutionConfig:
             terminal_errors=self.terminal_errors,
             retryable_errors=self.retryable_errors,
         )
+
+    @property
+    def rules(self) -> Rules:
+        """How errors of a worker are judged, and what is kept of them."""
+        return _TRACED if self.tracebacks else KAFKA
 
     @property
     def timeout(self) -> float | None:
@@ -259,7 +269,7 @@ LEAST: dict[str, int] = {  # every whole number's lower bound
 }  # fmt: skip
 MAY_BE_NONE = frozenset({"batch_size", "max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
 FLAGS = frozenset({"dlq_park_keys", "exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics",
-                    "adaptive_concurrency"})  # fmt: skip
+                    "adaptive_concurrency", "tracebacks"})  # fmt: skip
 _HINTS = {
     "max_retries": " (it counts tries: 1 means one try; with 0 nothing would ever be handled)",
     "task_timeout_ms": " (None means no limit)",

@@ -14,7 +14,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from redrive.core.classify import KAFKA
 from redrive.core.decide import SUCCEEDED, Interrupted, decide
 from redrive.core.letter import Status
 from redrive.engine.clock import SystemClock
@@ -310,7 +309,7 @@ class ProcessExecutionEngine(ExecutionEngine):
     def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
         refuse_unreachable(worker)
         handler = build_handler(
-            "kafka", wrapped(worker), engine="process", policy=config.policy, timeout=config.timeout, rules=KAFKA
+            "kafka", wrapped(worker), engine="process", policy=config.policy, timeout=config.timeout, rules=config.rules
         )
         slots = min(config.max_in_flight, 2 * config.process_count)
         super().__init__(ProcessEngine(config.process_count), handler, letter_of, slots, clock=clock or SystemClock())
@@ -346,7 +345,7 @@ def plain_handler(worker: Callable[[Any], Any], config: ExecutionConfig, call: A
     return Handler(
         kind="kafka", function=worker, call=cast("Any", call or worker), name=name_of(worker), wants_letter=True,
         engine="async" if is_async(worker) else "thread", queue="kafka", policy=config.policy,
-        timeout=config.timeout, concurrency=None, breaker=None, succeeded=None, rules=KAFKA,
+        timeout=config.timeout, concurrency=None, breaker=None, succeeded=None, rules=config.rules,
     )  # fmt: skip
 
 

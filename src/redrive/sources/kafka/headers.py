@@ -35,6 +35,7 @@ _DISPOSITION, _EXCEPTION = f"{NAMESPACE}disposition", f"{NAMESPACE}exception"
 _FIRST_FAILED_AT, _FAILED_AT = f"{NAMESPACE}first-failed-at", f"{NAMESPACE}failed-at"
 _TIMESTAMP, _TIMESTAMP_TYPE = f"{NAMESPACE}timestamp", f"{NAMESPACE}timestamp-type"
 _REPLAYS = f"{NAMESPACE}replays"
+_TRACEBACK, _TRACEBACK_LIMIT = f"{NAMESPACE}traceback", 8192  # bytes
 _MOST_DIGITS = 9  # of a number that we wrote; anybody may write headers
 _KEPT = (_REPLAYS,)  # survives from one dead letter to the next
 _REMEMBERED = {  # what a line of history says, and the header it says it from
@@ -75,6 +76,7 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
         (_TIMESTAMP, b"%d" % record.timestamp),
         clock,
         *(_from_before(before) if before else ()),
+        *(((_TRACEBACK, cut(failure.traceback, _TRACEBACK_LIMIT).encode()),) if failure and failure.traceback else ()),
         _OURS,
     ]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.classify import KAFKA
 from redrive.core.decide import Failed, Lost
 from redrive.engine.handler import build_handler
 from redrive.engine.processes import ProcessEngine
@@ -84,7 +83,7 @@ class SuspectEngine(ExecutionEngine):
 def _child_handler(worker: Callable[[Any], Any] | WorkerFactory, config: ExecutionConfig) -> Handler:
     wrap: Callable[[Any], Any] = wrapped if config.batch_size is None else wrapped_batch
     return build_handler(
-        "kafka", wrap(worker), engine="process", policy=config.policy, timeout=config.timeout, rules=KAFKA
+        "kafka", wrap(worker), engine="process", policy=config.policy, timeout=config.timeout, rules=config.rules
     )
 
 
