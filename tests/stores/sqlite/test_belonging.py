@@ -17,7 +17,7 @@ from tests.stores.samples import check_books, claim, letter_id, names, put
 from redrive.core.query import parse
 from redrive.errors import StoreDamaged, StoreUnavailable
 from redrive.stores.contract import WorkerBeat
-from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite import SqliteStore, hold
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,7 +179,7 @@ async def test_a_wal_whose_first_page_a_power_cut_left_unwritten_is_not_taken_fo
 _DIES = """
 import asyncio, os, sys
 from redrive.core.letter import Draft
-from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite import SqliteStore, hold
 
 async def main(path):
     store = SqliteStore(path)
@@ -210,3 +210,19 @@ async def test_a_backup_put_in_its_place_beside_the_old_wal_is_refused_by_a_runn
     await put(sqlite, "f")
     assert names(await claim(sqlite)) == ["a", "f"]
     await check_books(sqlite)
+
+
+@pytest.mark.skipif(hold._SET_LOCK is None, reason="this system has no locks of open files")
+async def test_a_backup_beside_the_shm_of_a_process_that_still_runs_is_refused(sqlite, path, clock):
+    await put(sqlite, "a")
+    vacuum(path, path.with_name("backup.db"))
+    await put(sqlite, "b")
+    path.with_name("backup.db").rename(path)
+    path.with_name("redrive.db-wal").unlink()
+    other = SqliteStore(path, clock=clock)
+    with pytest.raises(StoreUnavailable, match=r"-shm' is another file's.*move it away too, or stop that process"):
+        await other.open()
+    await sqlite.close()
+    await other.open()
+    assert names(await claim(other)) == ["a"]
+    await other.close()

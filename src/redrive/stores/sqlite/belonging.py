@@ -17,9 +17,11 @@ from __future__ import annotations
 import os
 import secrets
 import struct
+import sys
 from typing import TYPE_CHECKING
 
-from redrive.errors import StoreDamaged
+from redrive.errors import StoreDamaged, StoreUnavailable
+from redrive.stores.sqlite.hold import shm_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +49,30 @@ def refuse_stranger(database: int, wal: str, path: str) -> None:
             return
         if before == _stand(database) and found == _marks(wal):
             raise StoreDamaged(_stranger(path, wal))
+
+
+def refuse_stale_index(shm: str, wal: str, path: str) -> None:
+    """Raise StoreUnavailable if the `-shm` is the index of another WAL, and somebody still uses it."""
+    try:
+        file = os.open(shm, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        stale = all(_is_stale(file, wal) for _ in range(_TRIES))  # a WAL that just begins anew looks so for a moment
+        if stale and shm_in_use(file):
+            raise StoreUnavailable(_stale(path, shm))
+    finally:
+        os.close(file)
+
+
+def _is_stale(shm: int, wal: str) -> bool:
+    index = os.pread(shm, 48, 0)
+    try:
+        with open(wal, "rb") as file:  # noqa: PTH123 - beside os.pread
+            salts = file.read(24)[16:]
+    except OSError:
+        salts = b""
+    return len(index) == 48 and int.from_bytes(index[16:20], sys.byteorder) > 0 and index[32:40] != salts  # noqa: PLR2004 - SQLite's WAL-index header: 48 bytes, frames at 16, salts at 32
 
 
 def _belongs(stand: tuple[bytes, int], marks: set[bytes], schemas: set[int]) -> bool:
@@ -150,6 +176,13 @@ class _Wal:
             two = (two + second + one) & 0xFFFFFFFF
         self._one, self._two = one, two
         return (one, two) == _FRAME.unpack(head)[4:]
+
+
+def _stale(path: str, shm: str) -> str:
+    return (
+        f"cannot open {path!r}: {shm!r} is another file's, which a process still has open; "
+        "move it away too, or stop that process, and try again"
+    )
 
 
 def _stranger(path: str, wal: str) -> str:

@@ -17,7 +17,7 @@ import apsw
 
 from redrive.errors import StoreError, StoreUnavailable
 from redrive.failpoints import hit
-from redrive.stores.sqlite.belonging import refuse_stranger
+from redrive.stores.sqlite.belonging import refuse_stale_index, refuse_stranger
 from redrive.stores.sqlite.file import ask_again, explain_error, migrate
 from redrive.stores.sqlite.hold import Hold
 from redrive.stores.sqlite.place import FileLost, Place, missing
@@ -53,12 +53,18 @@ class Connections:
         """Open the file, make or update its schema, hold it, connect."""
         self._hold = self._take(create=create)
         try:
-            refuse_stranger(self._hold.descriptor, f"{os.path.realpath(self._file.path)}-wal", self._file.path)
+            self._refuse_others_leavings(self._hold)
             self._make_ready()
             self._connect(self._hold)
         except BaseException:
             self._close_all()
             raise
+
+    def _refuse_others_leavings(self, hold: Hold) -> None:
+        real = os.path.realpath(self._file.path)
+        refuse_stranger(hold.descriptor, f"{real}-wal", self._file.path)
+        if hold.is_first:  # looking at it would drop the locks of another store of this process
+            refuse_stale_index(f"{real}-shm", f"{real}-wal", self._file.path)
 
     def _take(self, *, create: bool) -> Hold:
         try:

@@ -35,6 +35,7 @@ _SHARED = (0x40000002, 510)  # SQLite: a connection that reads locks these bytes
 _IN_USE = (128, 1)  # SQLite: every user of the -shm locks this byte of it
 _TURN = (0x40000200, 1)  # ours, behind SQLite's
 _CHECKPOINT = (0x40000201, 1)
+_FLOCK = "hhqqi4x"  # Linux
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 _registry = threading.Lock()
@@ -51,6 +52,11 @@ class Hold:
         self._shm = -1
         self._users = 0
         self._writing = threading.Lock()  # the locks below are the process's: its threads take turns by this one
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no other store of this process holds the file."""
+        return self._users == 1
 
     @property
     def identity(self) -> Identity:
@@ -154,6 +160,14 @@ def identity_of(path: str) -> Identity | None:
         return None
 
 
+def shm_in_use(descriptor: int) -> bool:
+    """Whether somebody else uses this `-shm`, so that SQLite would take over what stands in it."""
+    if _SET_LOCK is None:
+        return False
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, *_IN_USE, 0)
+    return bool(struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+
+
 def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
 
@@ -171,7 +185,7 @@ def _lock(descriptor: int, kind: int, where: tuple[int, int]) -> bool:
         return True
     start, length = where
     try:
-        fcntl.fcntl(descriptor, _SET_LOCK, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))
+        fcntl.fcntl(descriptor, _SET_LOCK, struct.pack(_FLOCK, kind, os.SEEK_SET, start, length, 0))
     except (BlockingIOError, PermissionError):  # EAGAIN, EACCES
         return False
     except OSError:  # this file system has no such locks, or the file may only be read
