@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers import kafka, postgres
-from tests.torture import crowd, held, kills, moves, plug, powercut, zombies
+from tests.torture import crowd, held, jumps, kills, moves, plug, powercut, zombies
 from tests.torture.nursery import Nursery
 
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ def _pg_server(seed: int, cycles: int, folder: Path) -> Leg:
     """Every fourth leg the server dies while letters of dead workers are rescued."""
     with postgres.running(18) as server:
         return _leg(plug.at_random(folder, server, cycles, seed, rescue=seed % 4 == 0))
+
+
+def _pg_clock(seed: int, cycles: int, folder: Path) -> Leg:
+    """A cycle is a jump of the server's clock."""
+    with postgres.running(18) as server:
+        found = jumps.at_random(folder, server, cycles, seed)
+    return Leg(cycles, _counts([found.verdict]), found.problems)
 
 
 def _kafka_kills(seed: int, cycles: int, folder: Path) -> Leg:
@@ -183,6 +190,7 @@ FORMS = {
     "powercuts": Form(_powercuts, 10_000, 1_000_000),
     "pg-workers": Form(_pg_workers, 100, 1_000),
     "pg-server": Form(_pg_server, 25, 1_000),
+    "pg-clock": Form(_pg_clock, 100, 1_000),
     "pg-crowd": Form(_pg_crowd, 100_000, 100_000),
     "pg-lanes": Form(_pg_lanes, 50_000, 50_000),
     "pg-held": Form(_pg_held, 60, 60),

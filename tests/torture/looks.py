@@ -74,7 +74,7 @@ def at(place: str | Path) -> Look:
 
 
 def now_ms(url: str) -> int:
-    """Return the time by the clock of leases: the boot clock for a file, the wall clock (whole ms) for a server."""
+    """Return the time by which sweeps are noted: the boot clock for a file, the wall clock (whole ms) for a server."""
     return (time.time_ns() if url else time.clock_gettime_ns(time.CLOCK_BOOTTIME)) // 1_000_000
 
 
@@ -148,6 +148,7 @@ class PostgresLook:
     def __init__(self, url: str, schema: str = "redrive") -> None:
         self._url, self._schema, self._connection = url.partition("?")[0], schema, None
         self._runner = asyncio.Runner()
+        self._ended: dict[Any, int] = {}  # leases that were seen after their end, and when that was seen first
 
     def __enter__(self) -> Self:
         return self
@@ -185,9 +186,13 @@ class PostgresLook:
         return now_ms(self._url)
 
     def leases(self) -> list[Lease]:
-        until = "ceil(extract(epoch FROM lease_until) * 1000)::bigint"
-        sql = f"SELECT id::text, token, {until} FROM redrive.outbox WHERE status = 'in_flight'"  # noqa: S608 - beside it
-        return [Lease(*row) for row in self._ask(sql)[0]]
+        """Return claims; one whose end the clock of leases has passed ended, at the latest, when that is first seen."""
+        over = "lease_until < (SELECT redrive.outbox_at(lease_us) FROM redrive.outbox_clock)"
+        sql = f"SELECT id::text, token, lease_until, {over} FROM redrive.outbox WHERE status = 'in_flight'"  # noqa: S608
+        found, now = self._ask(sql)[0], self.now_ms()
+        ended = [tuple(row[:3]) for row in found if row[3]]
+        self._ended = {lease: self._ended.get(lease, now) for lease in ended}
+        return [Lease(*lease[:2], self._ended.get(lease, now + 1)) for lease in (tuple(row[:3]) for row in found)]
 
     def unfinished(self) -> int:
         return self._ask("SELECT count(*) FROM redrive.outbox WHERE status IN ('pending', 'in_flight')")[0][0][0]

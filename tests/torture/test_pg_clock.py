@@ -1,4 +1,4 @@
-"""Workers whose own clocks are ten minutes off: leases, delays and due times follow the server's clock alone."""
+"""Clocks of workers that are ten minutes off, and a clock of the server that jumps: no lease follows either."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.torture import workload
+from tests.torture import jumps, workload
 from tests.torture.checker import judge, read_rows
 from tests.torture.history import History
 from tests.torture.nursery import Nursery
@@ -43,3 +43,8 @@ def test_clocks_that_are_ten_minutes_off_take_no_letter_from_the_living(tmp_path
     assert not [row for row in read_rows(pg.url).values() if row.losses], "letters were taken from living workers"
     late = "SELECT count(*) FROM redrive.outbox WHERE abs(extract(epoch FROM updated_at - clock_timestamp())) > 300"
     assert pg.psql(late) == "0"
+
+
+def test_a_server_whose_clock_jumps_takes_no_letter_from_the_living(tmp_path: Path, pg: Postgres):
+    found = jumps.at_random(tmp_path, pg, cycles=30, seed=20_261_117)
+    assert not found.problems

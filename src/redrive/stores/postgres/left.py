@@ -6,7 +6,7 @@ Owns the looks that a worker takes between its rounds. Takes nothing: claims are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redrive.stores.contract import Backlog, Claim
 from redrive.stores.postgres import rows
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.stores.contract import Want
+    from redrive.stores.postgres.calls import Calls
+    from redrive.stores.postgres.ticking import Ticker
     from redrive.stores.postgres.turn import Turn
 
 
@@ -28,6 +30,18 @@ async def backlog(turn: Turn, wants: Sequence[Want]) -> Backlog:
     await turn.rows("make_sure")
     due, in_flight = await turn.row("left", queues, kinds, turn.now.wall, generation)
     return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
+
+
+async def some_ended(calls: Calls, ticker: Ticker) -> bool:
+    """Move the clock of leases on, and return whether it has passed the end of one."""
+
+    async def work(connection: Any, _again: bool) -> bool:  # noqa: FBT001 - every work is called like this
+        tick = ticker.ask()
+        [clock] = await calls.fetch(connection, "tick", tick.seen, tick.passed, calls.now().lease)
+        ticker.heard(tick, clock)
+        return bool(clock["over"])
+
+    return await calls.ask(work)
 
 
 async def expired(turn: Turn, limit: int) -> list[Claim]:

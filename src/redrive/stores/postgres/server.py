@@ -127,6 +127,16 @@ class Server:
             again = True
             await asyncio.sleep(_pause(tries))
 
+    async def ask_once(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
+        """Do *work* whether or not the server is open."""
+        if not self.closed:
+            return await self.ask(work)
+        await self.open()
+        try:
+            return await self.ask(work)
+        finally:
+            await self.close()
+
     @contextlib.asynccontextmanager
     async def _connection(self, *, urgent: bool) -> AsyncIterator[Any]:
         if self.closed or self._pid != os.getpid():

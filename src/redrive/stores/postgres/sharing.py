@@ -14,7 +14,7 @@ from redrive.core.breaker import Breaker, BreakerRules, record, take_probes, tel
 from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
-from redrive.stores.columns import encode, read_taken
+from redrive.stores.columns import encode, read_taken, taken_by
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
 from redrive.stores.postgres.texts import escape, name
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.budget import BudgetRules
+    from redrive.stores.contract import Claim
     from redrive.stores.postgres.turn import Turn
 
 T = TypeVar("T")
@@ -79,6 +80,13 @@ async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> N
 async def leave(turn: Turn, worker: str) -> None:
     """Forget a worker that has ended."""
     await turn.rows("leave", name(worker))
+
+
+def told_by(beat: WorkerBeat, claims: Sequence[Claim], noted: dict[str, str]) -> tuple[Any, ...]:
+    """Return what a heartbeat says and renews: in order of place, so that two callers lock rows alike."""
+    held = sorted((claim.ref, claim.letter.token) for claim in claims)
+    refs, tokens = [ref for ref, _ in held], [token for _, token in held]
+    return name(beat.name, noted), taken_by(beat), beat.in_flight, refs, tokens, True
 
 
 async def workers(turn: Turn) -> list[WorkerBeat]:

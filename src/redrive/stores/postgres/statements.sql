@@ -16,7 +16,7 @@ SELECT o.seq FROM {schema}.outbox AS o JOIN unnest($1::bigint[], $2::bigint[]) A
 -- name: extend
 WITH moment AS (
     SELECT coalesce({schema}.outbox_at($7), clock_timestamp()) AS now,
-           coalesce({schema}.outbox_at($8), {schema}.outbox_at($7), clock_timestamp()) + $9 * interval '1 second' AS until),
+           coalesce({schema}.outbox_at($8) + $9 * interval '1 second', {schema}.outbox_lease_end($9)) AS until),
 beat AS (
     INSERT INTO {schema}.outbox_workers (name, kinds, in_flight, seen_at, lease_until)
     SELECT $1, $2, $3, now, until FROM moment
@@ -28,11 +28,21 @@ renewed AS (
     UPDATE {schema}.outbox AS o SET lease_until = (SELECT until FROM moment)
       FROM unnest($4::bigint[], $5::bigint[]) AS c (seq, token)
      WHERE o.seq = c.seq AND o.token = c.token AND o.status || '' = 'in_flight' RETURNING o.seq, o.token)
-SELECT seq, token FROM renewed WHERE $6::boolean
+SELECT 0 AS seq, NULL AS token, lease_us, moved FROM {schema}.outbox_tick($10, $11)
+UNION ALL SELECT seq, token, NULL, NULL FROM renewed WHERE $6::boolean ORDER BY seq
+
+-- name: tick
+-- The clock need not survive a power cut by itself: whoever acts on it writes it to disk with the act.
+SELECT lease_us, moved, set_config('synchronous_commit', 'off', true), EXISTS (
+           SELECT 1 FROM {schema}.outbox AS o
+            WHERE o.status = 'in_flight' AND o.lease_until < coalesce({schema}.outbox_at($3), {schema}.outbox_at(lease_us))
+       ) AS over
+  FROM {schema}.outbox_tick($1, $2)
 
 -- name: expired
 SELECT {lean} FROM {schema}.outbox
- WHERE status = 'in_flight' AND lease_until < coalesce({schema}.outbox_at($1), clock_timestamp())
+ WHERE status = 'in_flight'
+   AND lease_until < coalesce({schema}.outbox_at($1), (SELECT {schema}.outbox_at(lease_us) FROM {schema}.outbox_clock))
  ORDER BY lease_until LIMIT $2
 
 -- name: left
@@ -98,7 +108,8 @@ ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, paused_by = excluded.
 
 -- name: workers
 SELECT name, kinds, coalesce(held.n, 0) AS in_flight, {schema}.outbox_us(seen_at) AS seen_us,
-       lease_until >= coalesce({schema}.outbox_at($1), clock_timestamp()) AS alive
+       lease_until >= coalesce({schema}.outbox_at($1), (  -- where nobody ticks, nobody lives
+           SELECT {schema}.outbox_at(lease_us) + greatest(clock_timestamp() - wall_at, '0') FROM {schema}.outbox_clock)) AS alive
   FROM {schema}.outbox_workers LEFT JOIN (
        SELECT worker, count(*) AS n FROM {schema}.outbox WHERE status = 'in_flight' GROUP BY worker) AS held
     ON held.worker = name ORDER BY name

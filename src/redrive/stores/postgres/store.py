@@ -17,7 +17,6 @@ import msgspec
 from redrive.errors import StoreError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
-from redrive.stores.columns import taken_by
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
 from redrive.stores.postgres import acting, answers, broadcasting, finding, left, putting, rows, schema, sharing
 from redrive.stores.postgres.calls import Calls
@@ -27,10 +26,11 @@ from redrive.stores.postgres.server import Server
 from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
 from redrive.stores.postgres.statements import statements
 from redrive.stores.postgres.texts import name
+from redrive.stores.postgres.ticking import Ticker
 from redrive.stores.postgres.turn import new_call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
     from redrive.core.budget import BudgetRules
@@ -87,6 +87,7 @@ class PostgresStore:
         sql = statements(schema)
         self._server = Server(dsn, pooled=pooled, application=application)
         self._calls = Calls(self._server, sql, clock)
+        self._ticker = Ticker(manual=clock is not None)
         self._bell = Bell()
         past = Server(listen, application=application) if isinstance(listen, str) else None
         direct = past or (self._server if listen and not pooled else None)
@@ -118,7 +119,7 @@ class PostgresStore:
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; workers of the release before go on meanwhile. Return what is worth knowing."""
-        return await self._connected(self._migrate)
+        return await self._server.ask_once(self._migrate)
 
     async def _migrate(self, connection: Any, _again: bool) -> list[str]:  # noqa: FBT001 - as every work
         await schema.migrate(connection, self.schema)
@@ -126,22 +127,12 @@ class PostgresStore:
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
-        found = await self._connected(self._version)
+        found = await self._server.ask_once(self._version)
         return schema.script(self.schema, 0 if found is None else found[0])
 
     async def _version(self, connection: Any, _again: bool) -> tuple[int, int] | None:  # noqa: FBT001 - as every work
         async with connection.transaction():
             return await schema.version(connection, self.schema)
-
-    async def _connected(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
-        """Do *work* whether or not the store is open."""
-        if not self._server.closed:
-            return await self._server.ask(work)
-        await self._server.open()
-        try:
-            return await self._server.ask(work)
-        finally:
-            await self._server.close()
 
     # ------------------------------------------------------------------ letters in, work
 
@@ -290,22 +281,24 @@ class PostgresStore:
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
         hit("extend.before")
-        held = sorted((claim.ref, claim.letter.token) for claim in claims)
-        refs, tokens = [ref for ref, _ in held], [token for _, token in held]
         noted: dict[str, str] = {}
-        told = (name(beat.name, noted), taken_by(beat), beat.in_flight, refs, tokens, True)
+        told = sharing.told_by(beat, claims, noted)
 
         async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            return await self._calls.fetch(connection, "extend", *told, *self._calls.now(), lease)
+            tick = self._ticker.ask()
+            clock, *rows = await self._calls.fetch(connection, "extend", *told, *self._calls.now(), lease, *tick[:2])
+            self._ticker.heard(tick, clock)
+            return rows
 
         found = await self._calls.ask(work, noted=noted, urgent=True, within=max(1.0, lease / 6))
-        renewed = {tuple(row) for row in found}
+        renewed = {row[:2] for row in map(tuple, found)}
         hit("extend.after")
         return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""
-        return await self._calls.read(left.expired, limit)
+        ended = await left.some_ended(self._calls, self._ticker)
+        return await self._calls.read(left.expired, limit) if ended else []
 
     async def leave(self, worker: str) -> None:
         """Forget *worker*, which has ended."""

@@ -37,7 +37,7 @@ CREATE TABLE {schema}.outbox (
     failure_history  jsonb NOT NULL DEFAULT '[]',
     why              text COLLATE "C",
     worker           text COLLATE "C",
-    lease_until      timestamptz,
+    lease_until      timestamptz,                -- by the clock of leases
     key              text COLLATE "C",
     idempotency_key  text COLLATE "C",
     policy           text COLLATE "C",
@@ -132,6 +132,13 @@ CREATE TABLE {schema}.outbox_workers (
     name text COLLATE "C" PRIMARY KEY, kinds bytea NOT NULL, in_flight integer NOT NULL, seen_at timestamptz NOT NULL,
     lease_until timestamptz NOT NULL
 ) WITH (fillfactor = 50);
+
+-- The clock of leases, which never jumps: see outbox_tick. `wall_at` is what the server's own clock said when it moved.
+CREATE TABLE {schema}.outbox_clock (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one), lease_us bigint NOT NULL, wall_at timestamptz NOT NULL
+) WITH (fillfactor = 10);
+INSERT INTO {schema}.outbox_clock (lease_us, wall_at)
+SELECT round(date_part('epoch', at) * 1e6)::bigint, at FROM clock_timestamp() AS at;
 
 CREATE TABLE {schema}.outbox_state (      -- breakers and retry budgets, as JSON
     room text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, value bytea NOT NULL, PRIMARY KEY (room, name)

@@ -29,6 +29,33 @@ BEGIN
     END IF;
 END $$;
 
+-- Move the clock of leases on, and return it. It counts what workers measure with clocks of their own, which never jump:
+-- whoever saw it at p_seen, and finds it there p_passed microseconds later, adds these. So it never goes faster than
+-- time, goes on as long as somebody sweeps, and does not notice when a server's wall clock is set, or another server,
+-- with another clock, takes over. Nobody waits for it: whoever finds it locked leaves it to who has the lock.
+CREATE FUNCTION {schema}.outbox_tick(p_seen bigint, p_passed bigint) RETURNS TABLE (lease_us bigint, moved boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM {schema}.outbox_clock WHERE one AND lease_us = p_seen AND p_passed > 0 FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        RETURN QUERY UPDATE {schema}.outbox_clock SET lease_us = lease_us + p_passed, wall_at = clock_timestamp()
+                      WHERE one RETURNING lease_us, true;
+    ELSE
+        RETURN QUERY SELECT lease_us, false FROM {schema}.outbox_clock WHERE one;
+    END IF;
+END $$;
+
+-- When a lease of so many seconds ends that begins now. Between two ticks the wall clock tells how long the last one is
+-- ago, within bounds: workers tick at least three times in a lease.
+CREATE FUNCTION {schema}.outbox_lease_end(p_lease double precision) RETURNS timestamptz LANGUAGE sql STABLE
+AS $$
+    SELECT {schema}.outbox_at(lease_us) + p_lease * interval '1 second'
+           + least(greatest(clock_timestamp() - wall_at, '0'), p_lease / 3 * interval '1 second')
+      FROM {schema}.outbox_clock WHERE one
+$$;
+
 CREATE FUNCTION {schema}.outbox_counted(p_queue text, p_statuses text[]) RETURNS bigint LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(sum(n), 0)::bigint FROM (

@@ -181,7 +181,8 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 AS $$
 DECLARE
     v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
-    v_lease timestamptz := coalesce({schema}.outbox_at(p_lease_now), v_now) + p_lease * interval '1 second';
+    v_lease timestamptz := coalesce(
+        {schema}.outbox_at(p_lease_now) + p_lease * interval '1 second', {schema}.outbox_lease_end(p_lease));
     v_refs bigint[] := p_refs;
     v_held bigint[] := '{}';
     v_refused {schema}.outbox_claimed;
