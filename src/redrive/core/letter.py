@@ -151,6 +151,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
     failed_us: int | None = None
     applied_policy: str | None = None  # the policy of the last decision, as text
     release: str | None = None  # the version of the code that failed
+    plan: str | None = None  # the plan by which an operator acted on it last; None if that was by id
     waits_for: int = 0  # how many letters it still waits for: its `after`, or an earlier one of its key
     headers: tuple[tuple[str, bytes], ...] = ()
     metadata: dict[str, Any] = {}

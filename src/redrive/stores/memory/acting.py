@@ -85,9 +85,9 @@ def _after(deed: Act, row: Row, now: int) -> Letter:
                 row.letter, now, by=deed.by, reason=deed.reason, plan=deed.plan, generation=deed.generation
             )
         case "restore":
-            return changes.restored(row.letter, row.archived_from, now, by=deed.by)
+            return changes.restored(row.letter, row.archived_from, now, by=deed.by, plan=deed.plan)
         case _:
-            return changes.archived(row.letter, now, by=deed.by)
+            return changes.archived(row.letter, now, by=deed.by, plan=deed.plan)
 
 
 def start_plan(ledger: Ledger, plan: Plan) -> Plan:

@@ -78,15 +78,15 @@ async def _lock(turn: Turn, seqs: list[int]) -> list[Any]:
 
 async def _carry_out(turn: Turn, verb: str, seqs: list[int], doing: Doing) -> None:
     """Carry out *verb* on letters that are locked and fit it."""
-    odd = is_odd(doing.by + doing.reason)
-    by, now = escape(doing.by), turn.now.wall
+    odd = is_odd(doing.by + doing.reason + doing.plan)
+    by, plan, now = escape(doing.by), escape(doing.plan), turn.now.wall
     match verb:
         case "replay":
-            await turn.rows("replay", seqs, doing.generation, by, escape(doing.reason), doing.plan, odd, now)
+            await turn.rows("replay", seqs, doing.generation, by, escape(doing.reason), plan, odd, now)
         case "archive" | "cancel":
-            await turn.rows("archive", seqs, by, odd, now)
+            await turn.rows("archive", seqs, by, plan, odd, now)
         case "restore":
-            await turn.rows("restore", seqs, by, odd, now)
+            await turn.rows("restore", seqs, by, plan, odd, now)
         case "purge":
             await turn.rows("wait_for_users")  # who enqueues a letter that is to wait for one of them
             await turn.rows("purge", seqs)
