@@ -205,7 +205,7 @@ def test_this_does_not_find_the_letter(text: str) -> None:
 
 MAY_BE_MISSING = {
     **dict.fromkeys(("error", "error_type", "group", "key", "idempotency_key", "origin", "tenant"), "*"),
-    **dict.fromkeys(("handler", "release", "policy", "why"), "*"),
+    **dict.fromkeys(("handler", "release", "policy", "why", "plan"), "*"),
     "category": "*",
     "generation": "<9e9",
     "failed": "<1w",

@@ -21,6 +21,7 @@ from tests.stores.samples import (
 
 from redrive.core.letter import Status
 from redrive.core.plan import Plan
+from redrive.core.query import parse
 from redrive.errors import PlanNotFound
 from redrive.stores.contract import books
 
@@ -231,3 +232,71 @@ async def test_a_plan_judges_spans_as_of_its_start_however_long_it_takes(store, 
     await store.start_plan(plan("failed:>1h"))
     clock.advance(7_200)
     assert await carry_out(store) == ids(["old"])
+
+
+# ---------------------------------------------------------------------- finding the letters of a plan
+
+
+async def found(store, text: str) -> list[str]:
+    return sorted(names((await store.find(parse(text))).letters))
+
+
+async def test_the_letters_of_a_plan_are_found_by_it_whatever_became_of_them(store):
+    await dead(store, *"abcd")
+    await put(store, "other")
+    await store.start_plan(plan(limit=3))
+    await carry_out(store)
+    assert await found(store, "plan:plan-1") == ["a", "b", "c"]
+    claims = {names([each])[0]: each for each in await claim(store)}
+    assert claims["a"].letter.plan == "plan-1"
+    await store.settle([(claims["a"], DELIVERED), (claims["b"], give_up())])
+    assert await found(store, "plan:plan-1 status:delivered") == ["a"]
+    assert await found(store, "plan:plan-1 status:failed") == ["b"]
+    assert await found(store, "plan:plan* status:in_flight") == ["c"]
+    assert await found(store, "-plan:plan-1") == ["d", "other"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "before"), [("replay", ()), ("archive", ()), ("restore", ("archive",)), ("cancel", ("replay",))]
+)
+async def test_every_verb_that_keeps_its_letters_leaves_its_plan_on_them(store, verb, before):
+    await dead(store, "a")
+    for earlier in before:
+        await act(store, earlier, "a")
+    assert (await get(store, "a")).plan is None
+    await store.start_plan(plan("kind:*", verb))
+    await carry_out(store)
+    assert (await get(store, "a")).plan == "plan-1"
+
+
+@pytest.mark.parametrize(
+    ("planned", "by_id"),
+    [("archive", "restore"), ("restore", "replay"), ("restore", "archive"), ("replay", "cancel")],
+)
+async def test_an_act_by_id_takes_the_letter_out_of_its_plan(store, planned, by_id):
+    await dead(store, "a")
+    if planned == "restore":
+        await act(store, "archive", "a")
+    await store.start_plan(plan("kind:*", planned))
+    await carry_out(store)
+    assert await found(store, "plan:plan-1") == ["a"]
+    await act(store, by_id, "a")
+    assert (await get(store, "a")).plan is None
+    assert await found(store, "plan:*") == []
+
+
+async def test_a_letter_that_was_cancelled_and_restored_by_plans_is_claimed_with_its_plan(store):
+    await put(store, "a")
+    for n, verb in enumerate(("cancel", "restore")):
+        await store.start_plan(plan("kind:*", verb, id=f"plan-{n}"))
+        await carry_out(store, f"plan-{n}")
+    assert [each.letter.plan for each in await claim(store)] == ["plan-1"]
+
+
+async def test_a_later_plan_takes_the_place_of_the_one_before(store):
+    await dead(store, *"ab")
+    for n, verb in enumerate(("archive", "restore", "replay")):
+        await store.start_plan(plan("kind:*", verb, id=f"plan-{n}"))
+        await carry_out(store, f"plan-{n}")
+    assert await found(store, "plan:plan-2") == ["a", "b"]
+    assert await found(store, "plan:plan-0,plan-1") == []

@@ -74,6 +74,10 @@ async def one_of_each(store, clock: ManualClock) -> None:
     await dead(store, draft("replayed"), what=failure("once", fingerprint="d"))
     await act(store, "replay", "replayed")
     await act(store, "archive", "dead 3", by=f"ada{LAST}")
+    for n, word in enumerate(NAMES_OF_ALL_KINDS):  # a plan without an id gets one
+        target = letter_id(f"dead {n + 10}")
+        plan = Plan(id=word, verb=("replay", "archive")[n % 2], query=f"id:{target}", cutoff=0, **OPERATOR)
+        await store.step((await store.start_plan(plan)).id, limit=10)
     clock.advance(1)
     await put(store, "done")
     await settle_all(store, DELIVERED)

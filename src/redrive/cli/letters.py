@@ -105,7 +105,18 @@ def _facts(sheet: LetterSheet) -> list[tuple[str, object]]:
         "cycles",
     )
     times = ("due_at", "created_at", "updated_at", "first_failed_at", "failed_at")
-    kept = ("policy", "applied_policy", "origin", "handler", "tenant", "release", "generation", "worker", "waits_for")
+    kept = (
+        "policy",
+        "applied_policy",
+        "origin",
+        "handler",
+        "tenant",
+        "release",
+        "plan",
+        "generation",
+        "worker",
+        "waits_for",
+    )
     return [
         *((name, getattr(one, name)) for name in names),
         ("error", plain(f"{one.error_type}: {one.last_error}", limit=2_000) if one.error_type else None),

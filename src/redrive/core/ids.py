@@ -1,13 +1,11 @@
 """
-Ids, and how people name a letter.
+Short ids: how people name a letter.
 
-Owns the one spelling of an id, and what a short id is: the last characters of an id. (The first ones of a UUID v7
-are its time, which neighbours share.) Which letter one means is looked up by `desk/ids.py`. Knows no store.
+Owns what a short id is: the last characters of an id. (The first ones of a UUID v7 are its time, which
+neighbours share.) Which letter one means is looked up by `desk/ids.py`. Knows no store.
 """
 
 from __future__ import annotations
-
-from uuid import UUID
 
 import re2
 
@@ -15,14 +13,6 @@ SHOWN = 8  # characters in tables
 _WHOLE = 36  # characters of a UUID
 _TAIL = re2.compile(r"[0-9a-fA-F-]{4,35}")
 _BARE = re2.compile(r"[0-9a-fA-F]{32}")  # a UUID without its dashes
-
-
-def spelled(letter_id: str) -> str:
-    """Return *letter_id* as every store writes it: a UUID in small letters, with its dashes; other text as it is."""
-    try:
-        return str(UUID(letter_id))
-    except ValueError:
-        return letter_id
 
 
 def short(letter_id: str) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from redrive.core.door import EARLIEST_US, LATEST_US, LONGEST_DELAY, check
-from redrive.core.ids import spelled
 from redrive.errors import DraftError
 
 # gc=False: these structs hold plain data and never refer back to themselves, and there are many of them.
@@ -152,6 +151,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
     failed_us: int | None = None
     applied_policy: str | None = None  # the policy of the last decision, as text
     release: str | None = None  # the version of the code that failed
+    plan: str | None = None  # the plan by which an operator acted on it last; None if that was by id
     waits_for: int = 0  # how many letters it still waits for: its `after`, or an earlier one of its key
     headers: tuple[tuple[str, bytes], ...] = ()
     metadata: dict[str, Any] = {}
@@ -212,11 +212,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     failed_us: int | None = None  # … and the last then; the store's now if absent
 
     def __post_init__(self) -> None:
-        """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""
+        """Raise DraftError for what no store could keep as it is; quick for what most drafts hold."""
         if (
-            type(self.id) is not str
-            or self.id != self.id.lower()
-            or type(self.kind) is not str
+            type(self.kind) is not str
             or not self.kind
             or type(self.queue) is not str
             or type(self.payload) is not bytes
@@ -236,13 +234,6 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
             or self.handler is not None
         ):
             check(self)
-            msgspec.structs.force_setattr(self, "id", spelled(self.id))
-            msgspec.structs.force_setattr(self, "after", tuple(map(spelled, self.after)))
-
-
-def age_of(letter: Letter, now_us: int) -> float:
-    """Return for how many seconds the cycle of *letter* has lasted; none if the clock was set back meanwhile."""
-    return max(0, now_us - letter.cycle_us) / 1e6
 
 
 def instant(micros: int) -> datetime:

@@ -11,7 +11,7 @@ The query language: one for listing, counting, planning, alerting, and for every
              which nothing is special but \" and \\; they may be joined: order."a b"*
 
     text     id (its end is enough) queue kind error error_type (or type) key idempotency_key origin tenant handler
-             release policy why · group (its beginning is enough) · header.NAME
+             release policy why plan · group (its beginning is enough) · header.NAME
     words    status category priority
     numbers  attempts losses cycles generation
     spans    age (since it was accepted) failed (since it became a dead letter) due (until it is due;

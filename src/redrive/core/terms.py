@@ -59,6 +59,7 @@ FIELDS: dict[str, Field] = {
     "release": Field("text", "release"),
     "policy": Field("text", "policy"),
     "why": Field("text", "why"),
+    "plan": Field("text", "plan"),
     "age": Field("span", "created_us"),
     "failed": Field("span", "failed_us"),
     "due": Field("span", "due_us"),

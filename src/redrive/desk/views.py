@@ -113,6 +113,7 @@ class LetterSheet(msgspec.Struct, frozen=True, kw_only=True):
     handler: str | None
     tenant: str | None
     release: str | None
+    plan: str | None  # by which an operator acted on it last; null if that was by id
     tries: list[TryView]
     place: str  # where the newest failure of this cycle was: module:function:line in the user's code
     traceback: str  # the newest of this cycle
@@ -178,6 +179,7 @@ def sheet(letter: Letter) -> LetterSheet:
         handler=letter.handler,
         tenant=letter.tenant,
         release=letter.release,
+        plan=letter.plan,
         tries=_tries(letter.tries),
         place=place_of(letter.tries),
         traceback=traceback_of(letter.tries),

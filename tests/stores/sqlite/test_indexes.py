@@ -41,6 +41,8 @@ async def test_a_sign_of_life_walks_only_letters_in_flight(sqlite, sql):
         ("status:failed category:network", "failed_category"),
         ("id:x", "letters_id"),
         ("status:archived", "archived_seq"),
+        ("plan:x", "letters_plan"),
+        ("plan:x status:delivered", "letters_plan"),
     ],
 )
 async def test_the_operators_questions_are_answered_by_an_index(sqlite, sql, path, text, index):

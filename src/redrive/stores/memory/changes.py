@@ -100,6 +100,7 @@ def replayed(letter: Letter, now: int, *, by: str, reason: str, plan: str, gener
         first_failed_us=None,
         failed_us=None,
         applied_policy=None,
+        plan=plan or None,
         tries=(),
         generation=letter.generation if generation is None else generation,
         cycles=letter.cycles + 1,
@@ -109,14 +110,14 @@ def replayed(letter: Letter, now: int, *, by: str, reason: str, plan: str, gener
     )
 
 
-def archived(letter: Letter, now: int, *, by: str) -> Letter:
+def archived(letter: Letter, now: int, *, by: str, plan: str) -> Letter:
     """Return *letter* archived; what it failed of stays readable."""
-    return replace(letter, status=Status.ARCHIVED, why=f"archived by {by}", updated_us=now)
+    return replace(letter, status=Status.ARCHIVED, why=f"archived by {by}", plan=plan or None, updated_us=now)
 
 
-def restored(letter: Letter, to: Status, now: int, *, by: str) -> Letter:
+def restored(letter: Letter, to: Status, now: int, *, by: str, plan: str) -> Letter:
     """Return *letter* back in the status it was archived from."""
-    return replace(letter, status=to, why=f"restored by {by}", updated_us=now)
+    return replace(letter, status=to, why=f"restored by {by}", plan=plan or None, updated_us=now)
 
 
 def edited(letter: Letter, payload: bytes, content_type: str, now: int) -> Letter:

@@ -49,7 +49,7 @@ async def act(
     turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
 ) -> list[Letter]:
     """Act on these letters, all or none."""
-    ids = list(dict.fromkeys(canonical(letter_id) for letter_id in letter_ids))
+    ids = [canonical(letter_id) for letter_id in dict.fromkeys(letter_ids)]
     if not ids:
         return []
     places = {row["id"]: row["seq"] for row in await turn.rows("look", ids)}
@@ -78,15 +78,15 @@ async def _lock(turn: Turn, seqs: list[int]) -> list[Any]:
 
 async def _carry_out(turn: Turn, verb: str, seqs: list[int], doing: Doing) -> None:
     """Carry out *verb* on letters that are locked and fit it."""
-    odd = is_odd(doing.by + doing.reason)
-    by, now = escape(doing.by), turn.now.wall
+    odd = is_odd(doing.by + doing.reason + doing.plan)
+    by, plan, now = escape(doing.by), escape(doing.plan), turn.now.wall
     match verb:
         case "replay":
-            await turn.rows("replay", seqs, doing.generation, by, escape(doing.reason), doing.plan, odd, now)
+            await turn.rows("replay", seqs, doing.generation, by, escape(doing.reason), plan, odd, now)
         case "archive" | "cancel":
-            await turn.rows("archive", seqs, by, odd, now)
+            await turn.rows("archive", seqs, by, plan, odd, now)
         case "restore":
-            await turn.rows("restore", seqs, by, odd, now)
+            await turn.rows("restore", seqs, by, plan, odd, now)
         case "purge":
             await turn.rows("wait_for_users")  # who enqueues a letter that is to wait for one of them
             await turn.rows("purge", seqs)
@@ -193,8 +193,7 @@ async def _act_on(turn: Turn, plan: Plan, seqs: list[int]) -> list[str]:
 
 async def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str) -> Letter:
     """Replace the payload, compare-and-set on its version."""
-    letter_id = canonical(letter_id)
-    found = await turn.row("look", [letter_id])
+    found = await turn.row("look", [canonical(letter_id)])
     if found is None:
         raise LetterNotFound(letter_id)
     locked = await turn.row("version", found["seq"])

@@ -21,10 +21,10 @@ _BEGINNING = 60  # characters of a beginning that are compared by the server
 _TEXT = {
     "queue": "queue", "kind": "event_type", "error": "last_error", "error_type": "error_type", "key": "key",
     "idempotency_key": "idempotency_key", "origin": "source", "tenant": "workspace_id", "handler": "target",
-    "release": "release", "policy": "policy", "why": "why", "category": "category",
+    "release": "release", "policy": "policy", "why": "why", "plan": "plan", "category": "category",
 }  # fmt: skip
 # Those that are kept as names: a long one by its beginning and its digest. The others are kept whole.
-_NAMED = frozenset(_TEXT) - {"error", "release", "why", "category"}
+_NAMED = frozenset(_TEXT) - {"error", "release", "why", "plan", "category"}
 _IS_SHORTENED = "strpos({}, E'\\x1aL') > 0"
 _NUMBERS = ("attempts", "losses", "cycles", "generation")
 _COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try, age_of
+from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
 from redrive.stores.columns import UNREADABLE, read_extras, read_history, read_tries
 from redrive.stores.contract import Claim
 from redrive.stores.postgres.texts import NONE, Whole, unescape, unescape_all
@@ -24,16 +24,15 @@ seq, id::text AS id, queue, event_type, payload, content_type, key, idempotency_
 {schema}.outbox_us(due_at), attempts, losses, policy, generation, source, target, workspace_id, cycles,
 {schema}.outbox_us(cycle_at), {schema}.outbox_us(occurred_at), {schema}.outbox_us(updated_at), payload_version,
 status, token, worker, category, error_type, last_error, fingerprint, why, {schema}.outbox_us(first_failed_at),
-{schema}.outbox_us(failed_at), applied_policy, release, CASE WHEN status = 'pending' THEN held ELSE 0 END,
-odd, extras, tries::text, failure_history::text
+{schema}.outbox_us(failed_at), applied_policy, release, plan, held, odd, extras, tries::text, failure_history::text
 """
-_PRIORITY, _STATUS, _ODD = 8, 22, 35
+_PRIORITY, _STATUS, _ODD = 8, 22, 36
 _PAST = 24  # what a claim returns instead: after payload_version the token, whether it is rich, and from here its past
 
 PRIORITIES = tuple(Priority)
 _TEXTS = (
     "queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant", "worker",
-    "category", "error_type", "last_error", "fingerprint", "why", "applied_policy", "release",
+    "category", "error_type", "last_error", "fingerprint", "why", "applied_policy", "release", "plan",
 )  # fmt: skip
 
 
@@ -97,14 +96,14 @@ def claims_of(rows: Iterable[Any], worker: str, names: Whole = NONE) -> list[Cla
         letter = Letter(
             letter_id, queue, kind, payload, content_type, key, idempotency_key, priorities[priority],
             created if due is None else due, attempts, losses, policy, generation, origin, handler, tenant, cycles,
-            cycle, created, updated, version, flying, token, worker, None, None, None, None, "enqueued",
+            cycle, created, updated, version, flying, token, worker,
         )  # fmt: skip
-        claims.append(Claim(_with_past(letter, row, names) if is_rich else letter, ref, age_of(letter, updated)))
+        claims.append(Claim(_with_past(letter, row, names) if is_rich else letter, ref, (updated - cycle) / 1e6))
     return claims
 
 
 def _with_past(letter: Letter, row: Any, names: Whole) -> Letter:
     """Return a letter that has a past, or extras."""
     values = [getattr(letter, field) for field in Letter.__struct_fields__[:_PAST]]
-    whole = _whole([*values, *row[_PAST:34]], row[34:], names)
-    return msgspec.structs.replace(whole, worker=letter.worker) if row[34] else whole
+    whole = _whole([*values, *row[_PAST:35]], row[35:], names)
+    return msgspec.structs.replace(whole, worker=letter.worker) if row[35] else whole

@@ -230,10 +230,10 @@ SELECT seq, id::text AS id, status, token FROM {schema}.outbox WHERE seq = ANY (
 SELECT {schema}.outbox_replay_rows($1, $2, $3, $4, $5, $6, coalesce({schema}.outbox_at($7), clock_timestamp()))
 
 -- name: archive
-SELECT {schema}.outbox_archive_rows($1, $2, $3, coalesce({schema}.outbox_at($4), clock_timestamp()))
+SELECT {schema}.outbox_archive_rows($1, $2, $3, $4, coalesce({schema}.outbox_at($5), clock_timestamp()))
 
 -- name: restore
-SELECT {schema}.outbox_restore_rows($1, $2, $3, coalesce({schema}.outbox_at($4), clock_timestamp()))
+SELECT {schema}.outbox_restore_rows($1, $2, $3, $4, coalesce({schema}.outbox_at($5), clock_timestamp()))
 
 -- name: purge
 SELECT {schema}.outbox_purge_rows($1)

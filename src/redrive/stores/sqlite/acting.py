@@ -121,8 +121,11 @@ def _replay(turn: Turn, found: Sequence[Row], act: Act) -> None:
         "UPDATE letters SET status = 'pending', dead = NULL, token = ?, updated_us = ?, due_us = ?, cycle_us = ?, "
         "attempts = 0, losses = 0, category = NULL, error_type = NULL, last_error = NULL, fingerprint = NULL, "
         "why = 'replayed', first_failed_us = NULL, failed_us = NULL, tries = NULL, applied_policy = NULL, "
-        "cycles = cycles + 1, generation = coalesce(?, generation), failure_history = ? WHERE seq = ?",
-        [(act.token, *(turn.now_us,) * 3, act.generation, _history(turn, row, act), row.seq) for row in found],
+        "cycles = cycles + 1, plan = ?, generation = coalesce(?, generation), failure_history = ? WHERE seq = ?",
+        [
+            (act.token, *(turn.now_us,) * 3, act.plan or None, act.generation, _history(turn, row, act), row.seq)
+            for row in found
+        ],
     )
     _rejoin(turn, found)
 
@@ -169,8 +172,8 @@ def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
 def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
     turn.connection.executemany(
         "UPDATE letters SET status = 'archived', dead = NULL, archived_from = status, token = ?, updated_us = ?, "
-        "why = ?, held = held - (lane = 2), lane = min(lane, 1) WHERE seq = ?",
-        [(act.token, turn.now_us, f"archived by {act.by}", row.seq) for row in found],
+        "why = ?, plan = ?, held = held - (lane = 2), lane = min(lane, 1) WHERE seq = ?",
+        [(act.token, turn.now_us, f"archived by {act.by}", act.plan or None, row.seq) for row in found],
     )
     for row in found:
         turn.moved(row.trait, Trait(row.queue, row.kind, "archived"))
@@ -181,8 +184,8 @@ def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
 def _restore(turn: Turn, found: Sequence[Row], act: Act) -> None:
     turn.connection.executemany(
         "UPDATE letters SET status = archived_from, dead = nullif(archived_from = 'failed', 0), archived_from = NULL, "
-        "token = ?, updated_us = ?, why = ? WHERE seq = ?",
-        [(act.token, turn.now_us, f"restored by {act.by}", row.seq) for row in found],
+        "token = ?, updated_us = ?, why = ?, plan = ? WHERE seq = ?",
+        [(act.token, turn.now_us, f"restored by {act.by}", act.plan or None, row.seq) for row in found],
     )
     _rejoin(turn, [row for row in found if row.archived_from == Status.PENDING])
     for row in found:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TEXT = {
     "id": "id", "queue": "queue", "kind": "kind", "error": "last_error", "error_type": "error_type", "key": "key",
     "idempotency_key": "idempotency_key", "origin": "origin", "tenant": "tenant", "handler": "handler",
-    "release": "release", "policy": "policy", "why": "why", "category": "category",
+    "release": "release", "policy": "policy", "why": "why", "plan": "plan", "category": "category",
 }  # fmt: skip
 _NUMBERS = ("attempts", "losses", "cycles", "generation")
 _COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}

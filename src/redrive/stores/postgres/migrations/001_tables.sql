@@ -54,6 +54,7 @@ CREATE TABLE {schema}.outbox (
     applied_policy   text COLLATE "C",
     release          text COLLATE "C",
     archived_from    text COLLATE "C",
+    plan             text COLLATE "C",           -- the plan by which an operator acted on it last
     first_failed_at  timestamptz,                -- of this cycle
     failed_at        timestamptz,
     deleted_at       timestamptz,                -- when it was archived
@@ -73,6 +74,7 @@ CREATE INDEX outbox_lane ON {schema}.outbox (queue, key, seq) WHERE lane > 0 AND
 CREATE INDEX outbox_arriving ON {schema}.outbox (queue, seq) WHERE lane = 3;
 CREATE INDEX outbox_held ON {schema}.outbox (seq) WHERE status = 'pending' AND held > 0;
 CREATE INDEX outbox_cycles ON {schema}.outbox (cycles) WHERE cycles > 0;
+CREATE INDEX outbox_plan ON {schema}.outbox (plan, seq) WHERE plan IS NOT NULL;
 CREATE INDEX outbox_failed_seq ON {schema}.outbox (seq) WHERE status = 'failed';
 CREATE INDEX outbox_failed_kind ON {schema}.outbox (event_type, seq) WHERE status = 'failed';
 CREATE INDEX outbox_failed_queue ON {schema}.outbox (queue, seq) WHERE status = 'failed';

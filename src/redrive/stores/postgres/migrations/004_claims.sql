@@ -7,7 +7,7 @@ CREATE TYPE {schema}.outbox_claimed AS (
     handler text, tenant text, cycles integer, cycle_us bigint, created_us bigint, updated_us bigint,
     payload_version integer, token bigint, rich boolean, category text, error_type text, last_error text,
     fingerprint text, why text, first_failed_us bigint, failed_us bigint, applied_policy text, release text,
-    waits_for integer, odd boolean, extras bytea, tries text, failure_history text
+    plan text, waits_for integer, odd boolean, extras bytea, tries text, failure_history text
 );
 
 CREATE FUNCTION {schema}.outbox_claimed_of(o {schema}.outbox) RETURNS {schema}.outbox_claimed LANGUAGE sql STABLE
@@ -17,7 +17,7 @@ AS $$
            o.workspace_id, o.cycles, {schema}.outbox_us(o.cycle_at), {schema}.outbox_us(o.occurred_at),
            {schema}.outbox_us(o.updated_at), o.payload_version, o.token, true, o.category, o.error_type, o.last_error,
            o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at), {schema}.outbox_us(o.failed_at),
-           o.applied_policy, o.release, o.held, o.odd, o.extras, o.tries::text, o.failure_history::text
+           o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras, o.tries::text, o.failure_history::text
 $$;
 
 -- How many letters of each line (a kind and a priority) a claim gets. Priorities share the turns in p_turns; a
@@ -114,7 +114,7 @@ BEGIN
                {schema}.outbox_us(o.occurred_at) AS created_us, v_now, o.payload_version, o.token,
                o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd, o.category,
                o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
-               {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.held, o.odd, o.extras, o.tries::text,
+               {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras, o.tries::text,
                CASE WHEN o.cycles > 0 THEN o.failure_history::text END),
     counted AS (
         INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)

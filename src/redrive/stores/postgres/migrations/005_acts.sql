@@ -17,7 +17,8 @@ BEGIN
        SET status = 'pending', token = v_token, act = 0, updated_at = p_now, due_at = p_now, cycle_at = p_now,
            attempts = 0, losses = 0, cycles = o.cycles + 1, why = 'replayed', category = NULL, error_type = NULL,
            last_error = NULL, fingerprint = NULL, first_failed_at = NULL, failed_at = NULL, tries = NULL,
-           applied_policy = NULL, generation = coalesce(p_generation, o.generation), odd = o.odd OR p_odd,
+           applied_policy = NULL, plan = nullif(p_plan, ''), generation = coalesce(p_generation, o.generation),
+           odd = o.odd OR p_odd,
            failure_history =
                CASE WHEN jsonb_array_length(o.failure_history) >= 20 THEN o.failure_history - 0
                     ELSE o.failure_history END
@@ -33,8 +34,9 @@ BEGIN
     PERFORM {schema}.outbox_line_up(p_seqs);
 END $$;
 
-CREATE FUNCTION {schema}.outbox_archive_rows(p_seqs bigint[], p_by text, p_odd boolean, p_now timestamptz)
-RETURNS void LANGUAGE plpgsql
+CREATE FUNCTION {schema}.outbox_archive_rows(
+    p_seqs bigint[], p_by text, p_plan text, p_odd boolean, p_now timestamptz
+) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
     v_token bigint := nextval('{schema}.outbox_token');
@@ -45,13 +47,14 @@ BEGIN
     UPDATE {schema}.outbox AS o
        SET status = 'archived', archived_from = o.status, deleted_at = p_now, token = v_token, act = 0,
            updated_at = p_now, why = 'archived by ' || p_by, held = o.held - (o.lane > 1)::integer,
-           lane = least(o.lane, 1::smallint), odd = o.odd OR p_odd
+           lane = least(o.lane, 1::smallint), plan = nullif(p_plan, ''), odd = o.odd OR p_odd
      WHERE o.seq = ANY (p_seqs);
     PERFORM {schema}.outbox_advance(v_firsts);
 END $$;
 
-CREATE FUNCTION {schema}.outbox_restore_rows(p_seqs bigint[], p_by text, p_odd boolean, p_now timestamptz)
-RETURNS void LANGUAGE plpgsql
+CREATE FUNCTION {schema}.outbox_restore_rows(
+    p_seqs bigint[], p_by text, p_plan text, p_odd boolean, p_now timestamptz
+) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_token bigint := nextval('{schema}.outbox_token');
 BEGIN
@@ -59,7 +62,7 @@ BEGIN
     SELECT queue, event_type, 'archived', -count(*) FROM {schema}.outbox WHERE seq = ANY (p_seqs) GROUP BY 1, 2;
     UPDATE {schema}.outbox AS o
        SET status = o.archived_from, archived_from = NULL, deleted_at = NULL, token = v_token, act = 0,
-           updated_at = p_now, why = 'restored by ' || p_by, odd = o.odd OR p_odd
+           updated_at = p_now, why = 'restored by ' || p_by, plan = nullif(p_plan, ''), odd = o.odd OR p_odd
      WHERE o.seq = ANY (p_seqs);
     INSERT INTO {schema}.outbox_deltas SELECT t.* FROM {schema}.outbox_traits(p_seqs) AS t;
     PERFORM {schema}.outbox_line_up(ARRAY(

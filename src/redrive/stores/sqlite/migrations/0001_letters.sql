@@ -44,6 +44,7 @@ CREATE TABLE letters (
     held             INTEGER NOT NULL,  -- how many letters it waits for
     lane             INTEGER NOT NULL,  -- 0 unordered, 1 the first of its key, 2 behind another
     lease            INTEGER NOT NULL,  -- when a claim on it ends; before the first one any number, so that rows keep their size
+    plan             TEXT,              -- the plan by which an operator acted on it last
     extras           BLOB,              -- headers, metadata, after: JSON, NULL when there are none
     category         TEXT,
     error_type       TEXT,
@@ -67,6 +68,7 @@ CREATE INDEX letters_lease ON letters (lease) WHERE status = 'in_flight';
 CREATE INDEX letters_lane ON letters (queue, key, seq) WHERE lane > 0 AND status IN ('pending', 'in_flight');
 CREATE INDEX letters_held ON letters (seq) WHERE held > 0;
 CREATE INDEX letters_cycles ON letters (cycles) WHERE cycles > 0;
+CREATE INDEX letters_plan ON letters (plan, seq) WHERE plan IS NOT NULL;
 CREATE INDEX failed_seq ON letters (seq) WHERE dead = 1;
 CREATE INDEX failed_kind ON letters (kind, seq) WHERE dead = 1;
 CREATE INDEX failed_queue ON letters (queue, seq) WHERE dead = 1;
