@@ -100,7 +100,7 @@ async def test_a_letter_that_comes_back_for_ever_is_an_error_that_says_what_is_l
 
     async with drive(app) as test:
         await app.enqueue("rabbit", {})
-        with pytest.raises(AssertionError, match=r"not idle after 20 rounds: 1 letters are pending \(kinds: rabbit\)"):
+        with pytest.raises(AssertionError, match=r"not idle after 20 rounds: 1 letter is pending \(kinds: rabbit\)"):
             await test.run_until_idle(rounds=20)
 
 

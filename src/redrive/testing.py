@@ -302,7 +302,8 @@ class Drive:
     async def _left(self, backlog: Backlog) -> str:
         waiting = await self.letters("status:pending")
         kinds = ", ".join(sorted({letter.kind for letter in waiting})) or "none"
-        return f"{len(waiting)} letters are pending (kinds: {kinds}), {backlog.in_flight} in flight"
+        count = "1 letter is" if len(waiting) == 1 else f"{len(waiting)} letters are"
+        return f"{count} pending (kinds: {kinds}), {backlog.in_flight} in flight"
 
 
 def _resting() -> dict[int, tuple[int, int]]:

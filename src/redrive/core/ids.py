@@ -1,8 +1,8 @@
 """
-Short ids: how people name a letter.
+Ids, and how people name a letter.
 
-Owns what a short id is: the last characters of an id. (The first ones of a UUID v7 are its time, which
-neighbours share.) Which letter one means is looked up by `desk/ids.py`. Knows no store.
+Owns the one spelling of an id, and what a short id is: the last characters of an id. (The first ones of a UUID v7
+are its time, which neighbours share.) Which letter one means is looked up by `desk/ids.py`. Knows no store.
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ SHOWN = 8  # characters in tables
 _WHOLE = 36  # characters of a UUID
 _TAIL = re2.compile(r"[0-9a-fA-F-]{4,35}")
 _BARE = re2.compile(r"[0-9a-fA-F]{32}")  # a UUID without its dashes
+
+
+def spelled(letter_id: str) -> str:
+    """Return *letter_id* as every store writes it: a UUID in small letters, with its dashes; other text as it is."""
+    bare = letter_id.lower().removeprefix("urn:uuid:").strip("{}").replace("-", "")
+    if _BARE.fullmatch(bare) is None:
+        return letter_id
+    return f"{bare[:8]}-{bare[8:12]}-{bare[12:16]}-{bare[16:20]}-{bare[20:]}"
 
 
 def short(letter_id: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from redrive.core.door import EARLIEST_US, LATEST_US, LONGEST_DELAY, check
+from redrive.core.ids import spelled
 from redrive.errors import DraftError
 
 # gc=False: these structs hold plain data and never refer back to themselves, and there are many of them.
@@ -212,9 +213,11 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     failed_us: int | None = None  # … and the last then; the store's now if absent
 
     def __post_init__(self) -> None:
-        """Raise DraftError for what no store could keep as it is; quick for what most drafts hold."""
+        """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""
         if (
-            type(self.kind) is not str
+            type(self.id) is not str
+            or self.id != self.id.lower()
+            or type(self.kind) is not str
             or not self.kind
             or type(self.queue) is not str
             or type(self.payload) is not bytes
@@ -234,6 +237,13 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
             or self.handler is not None
         ):
             check(self)
+            msgspec.structs.force_setattr(self, "id", spelled(self.id))
+            msgspec.structs.force_setattr(self, "after", tuple(map(spelled, self.after)))
+
+
+def age_of(letter: Letter, now_us: int) -> float:
+    """Return for how many seconds the cycle of *letter* has lasted; none if the clock was set back meanwhile."""
+    return max(0, now_us - letter.cycle_us) / 1e6
 
 
 def instant(micros: int) -> datetime:

@@ -2,14 +2,14 @@
 Which letter a short id means.
 
 Owns the lookup that every verb shares: the last characters of an id are enough where only one letter has them.
-A whole id is passed on unread. What counts as a short id is said in `core/ids.py`.
+A whole id is spelled as stores write it, and not looked up. What counts as a short id is said in `core/ids.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redrive.core.ids import is_short, tail_of
+from redrive.core.ids import is_short, spelled, tail_of
 from redrive.core.query import Query, Term
 from redrive.errors import AmbiguousId, LetterNotFound
 
@@ -25,7 +25,7 @@ _CANDIDATES = 5
 async def whole_id(store: Store, given: str) -> str:
     """Return the id that *given* means; raise LetterNotFound, or AmbiguousId if several letters end like that."""
     if not is_short(given):
-        return given
+        return spelled(given)
     ends = Term("id", "glob", (f"*{tail_of(given)}",))
     page = await store.find(Query((ends,)), limit=_CANDIDATES, payloads=False)
     if not page.letters:

@@ -20,7 +20,7 @@ from redrive.core.moves import VERBS, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
 from redrive.stores.grouping import FORGOTTEN_AFTER
-from redrive.stores.memory import changes
+from redrive.stores.memory import changes, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,9 @@ def act(ledger: Ledger, deed: Act, letter_ids: Sequence[str]) -> list[Letter]:
         return []
     target = rows[0].letter.id if len(rows) == 1 else f"{len(rows)} letters"
     ledger.audit(deed.by, deed.verb, target, len(rows), deed.reason)
-    return _carry_out(ledger, deed, rows)
+    gone = [finding.seen(ledger, row) for row in rows] if deed.verb == "purge" else []
+    _carry_out(ledger, deed, rows)
+    return gone or [finding.seen(ledger, row) for row in rows]  # once all have moved: they may wait for each other
 
 
 def _row(ledger: Ledger, letter_id: str) -> Row:
@@ -150,7 +152,7 @@ def edit(
     letter = replace(changes.edited(row.letter, payload, content_type, ledger.now_us), token=ledger.next_token())
     ledger.shelf.change(row, letter)
     ledger.audit(by, "edit", letter_id, 1, reason)
-    return letter
+    return finding.seen(ledger, row)
 
 
 def _refuse_edit(letter: Letter, version: int) -> None:

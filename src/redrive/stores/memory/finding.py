@@ -57,7 +57,7 @@ def find(ledger: Ledger, query: Query, cursor: str | None, limit: int, *, payloa
     letters = [seen(ledger, row) for row in rows[:limit]]
     if not payloads:
         letters = [replace(letter, payload=b"") for letter in letters]
-    return Page(letters, str(rows[limit - 1].seq) if more else None)
+    return Page(letters, str(rows[limit - 1].seq) if more and letters else None)
 
 
 def count(ledger: Ledger, query: Query, at_most: int) -> int:

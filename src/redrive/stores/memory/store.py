@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from redrive.core import breaker as breakers
 from redrive.core import budget as budgets
+from redrive.core.ids import spelled
 from redrive.errors import StoreClosed
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
@@ -202,13 +203,13 @@ class MemoryStore:
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
         with self._turn() as ledger:
-            row = ledger.shelf.row(letter_id)
+            row = ledger.shelf.row(spelled(letter_id))
             return None if row is None else finding.seen(ledger, row)
 
     async def standing(self, letter_id: str) -> Standing | None:
         """Return what a pending letter waits for."""
         with self._turn() as ledger:
-            return finding.standing(ledger, letter_id)
+            return finding.standing(ledger, spelled(letter_id))
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page of matching letters, newest first."""
@@ -246,7 +247,7 @@ class MemoryStore:
         """Replay, archive, cancel, restore or purge these letters, all or none, with an audit entry."""
         with self._turn(ring=True) as ledger:
             deed = Act(verb=verb, by=by, reason=reason, generation=generation)
-            return [finding.shown(letter) for letter in acting.act(ledger, deed, letter_ids)]
+            return acting.act(ledger, deed, [spelled(each) for each in letter_ids])
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off becomes this moment."""
@@ -268,9 +269,8 @@ class MemoryStore:
     ) -> Letter:
         """Replace the payload of a pending, failed or archived letter if its payload_version is *version*."""
         with self._turn() as ledger:
-            return finding.shown(
-                acting.edit(ledger, letter_id, payload, content_type, version=version, by=by, reason=reason)
-            )
+            letter_id = spelled(letter_id)
+            return acting.edit(ledger, letter_id, payload, content_type, version=version, by=by, reason=reason)
 
     async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write an audit entry for an act on what is not in this store."""

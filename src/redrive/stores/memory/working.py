@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from redrive.core import turns
-from redrive.core.letter import Priority, Status
+from redrive.core.letter import Priority, Status, age_of
 from redrive.stores.contract import Backlog, Claim
 from redrive.stores.memory import changes
 
@@ -119,8 +119,8 @@ def expired(ledger: Ledger, limit: int) -> list[Claim]:
 
 def claim_of(ledger: Ledger, row: Row) -> Claim:
     """Return the claim on *row* as it stands."""
-    age = max(0, ledger.now_us - row.letter.cycle_us) / 1_000_000
-    return Claim(replace(row.letter, metadata=changes.copied(row.letter.metadata)), row.seq, age)
+    letter = replace(row.letter, metadata=changes.copied(row.letter.metadata))
+    return Claim(letter, row.seq, age_of(letter, ledger.now_us))
 
 
 def backlog(ledger: Ledger, wants: Sequence[Want]) -> Backlog:

@@ -49,7 +49,7 @@ async def act(
     turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
 ) -> list[Letter]:
     """Act on these letters, all or none."""
-    ids = [canonical(letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    ids = list(dict.fromkeys(canonical(letter_id) for letter_id in letter_ids))
     if not ids:
         return []
     places = {row["id"]: row["seq"] for row in await turn.rows("look", ids)}
@@ -193,7 +193,8 @@ async def _act_on(turn: Turn, plan: Plan, seqs: list[int]) -> list[str]:
 
 async def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str) -> Letter:
     """Replace the payload, compare-and-set on its version."""
-    found = await turn.row("look", [canonical(letter_id)])
+    letter_id = canonical(letter_id)
+    found = await turn.row("look", [letter_id])
     if found is None:
         raise LetterNotFound(letter_id)
     locked = await turn.row("version", found["seq"])

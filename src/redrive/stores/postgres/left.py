@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redrive.core.letter import age_of
 from redrive.stores.contract import Backlog, Claim
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.texts import name
@@ -49,4 +50,4 @@ async def expired(turn: Turn, limit: int) -> list[Claim]:
     found = await turn.rows("expired", turn.now.lease, limit)
     now_us = await turn.now_us() if found else 0
     letters = [(row[0], rows.letter_of(row, turn.whole)) for row in found]
-    return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]
+    return [Claim(letter, seq, age_of(letter, now_us)) for seq, letter in letters]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try
+from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try, age_of
 from redrive.stores.columns import UNREADABLE, read_extras, read_history, read_tries
 from redrive.stores.contract import Claim
 from redrive.stores.postgres.texts import NONE, Whole, unescape, unescape_all
@@ -24,7 +24,8 @@ seq, id::text AS id, queue, event_type, payload, content_type, key, idempotency_
 {schema}.outbox_us(due_at), attempts, losses, policy, generation, source, target, workspace_id, cycles,
 {schema}.outbox_us(cycle_at), {schema}.outbox_us(occurred_at), {schema}.outbox_us(updated_at), payload_version,
 status, token, worker, category, error_type, last_error, fingerprint, why, {schema}.outbox_us(first_failed_at),
-{schema}.outbox_us(failed_at), applied_policy, release, plan, held, odd, extras, tries::text, failure_history::text
+{schema}.outbox_us(failed_at), applied_policy, release, plan, CASE WHEN status = 'pending' THEN held ELSE 0 END,
+odd, extras, tries::text, failure_history::text
 """
 _PRIORITY, _STATUS, _ODD = 8, 22, 36
 _PAST = 24  # what a claim returns instead: after payload_version the token, whether it is rich, and from here its past
@@ -96,9 +97,9 @@ def claims_of(rows: Iterable[Any], worker: str, names: Whole = NONE) -> list[Cla
         letter = Letter(
             letter_id, queue, kind, payload, content_type, key, idempotency_key, priorities[priority],
             created if due is None else due, attempts, losses, policy, generation, origin, handler, tenant, cycles,
-            cycle, created, updated, version, flying, token, worker,
+            cycle, created, updated, version, flying, token, worker, None, None, None, None, "enqueued",
         )  # fmt: skip
-        claims.append(Claim(_with_past(letter, row, names) if is_rich else letter, ref, (updated - cycle) / 1e6))
+        claims.append(Claim(_with_past(letter, row, names) if is_rich else letter, ref, age_of(letter, updated)))
     return claims
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from redrive.core.letter import Priority
+from redrive.core.letter import Priority, age_of
 from redrive.core.turns import take
 from redrive.stores import columns
 from redrive.stores.contract import Backlog, Claim
@@ -205,7 +205,7 @@ def expired(
     sql = f"SELECT {rows.LISTED} FROM letters WHERE status = 'in_flight' AND ({lost}) ORDER BY lease LIMIT ?"  # noqa: S608
     found: list[Row] = connection.execute(sql, (lease_now, *dead, limit)).fetchall()
     letters = [(row[0], rows.letter_of(connection, row)) for row in found]
-    return [Claim(letter, seq, (now_us - letter.cycle_us) / 1e6) for seq, letter in letters]
+    return [Claim(letter, seq, age_of(letter, now_us)) for seq, letter in letters]
 
 
 _HELD_BY_THE_DEAD = "OR token IN (SELECT token FROM holders WHERE worker IN ({}))"

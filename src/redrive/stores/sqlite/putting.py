@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.errors import LetterNotFound, QueueFull
@@ -48,8 +50,8 @@ def _put_carefully(turn: Turn, drafts: Sequence[Draft]) -> list[Receipt]:
     kept: dict[str, str] = {}  # under which id each draft of this call is kept
     receipts = []
     for draft in drafts:
-        receipts.append(_keep(turn, draft, token, kept))
-        kept[draft.id] = receipts[-1].id
+        receipts.append(_keep(turn, _meant(draft, kept), token))
+        kept.setdefault(draft.id, receipts[-1].id)
     hit("put.inside")
     return receipts
 
@@ -72,10 +74,14 @@ def _find(turn: Turn, letter_id: str) -> tuple[int, str] | None:
     return turn.sql("SELECT seq, status FROM letters WHERE id = ?", (letter_id,)).fetchone()
 
 
-def _needed(turn: Turn, draft: Draft, kept: dict[str, str]) -> list[int]:
-    """Return the places of the letters that *draft* must wait for; one of them may be kept under an older id."""
-    meant = dict.fromkeys(kept.get(letter_id, letter_id) for letter_id in draft.after)
-    found = (_find(turn, letter_id) for letter_id in meant)
+def _meant(draft: Draft, kept: dict[str, str]) -> Draft:
+    """Return *draft* waiting for what is kept: one that it names may be a duplicate, kept under an older id."""
+    return replace(draft, after=tuple(kept.get(other, other) for other in draft.after)) if draft.after else draft
+
+
+def _needed(turn: Turn, draft: Draft) -> list[int]:
+    """Return the places of the letters that *draft* must wait for."""
+    found = (_find(turn, letter_id) for letter_id in dict.fromkeys(draft.after))
     return [row[0] for row in found if row is not None and row[1] != Status.DELIVERED]
 
 
@@ -104,11 +110,11 @@ def _kept_id(turn: Turn, draft: Draft) -> str | None:
     return None if row is None else row[0]
 
 
-def _keep(turn: Turn, draft: Draft, token: int, kept: dict[str, str]) -> Receipt:
+def _keep(turn: Turn, draft: Draft, token: int) -> Receipt:
     lane = lanes.place(turn, draft.queue, draft.key)
     if draft.failure is not None:
         lane = min(lane, lanes.FIRST)  # it waits for nobody; a replay will line it up
-    on_seqs = _needed(turn, draft, kept) if draft.after else []
+    on_seqs = _needed(turn, draft) if draft.after else []
     seq = turn.next_seq()
     held = len(on_seqs) + (lane == lanes.BEHIND)
     turn.sql(_INSERT, _values(turn, draft, seq, token, held, lane))

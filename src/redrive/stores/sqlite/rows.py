@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from redrive.core.letter import JSON, Letter, Priority, Status
+from redrive.core.letter import JSON, Letter, Priority, Status, age_of
 from redrive.stores.columns import read_extras, read_history, read_tries
 from redrive.stores.contract import Claim
 
@@ -25,11 +25,11 @@ HOT = (
 _WORKER = "(SELECT worker FROM holders WHERE holders.token = letters.token)"  # only a claim's token has a holder
 COLD = (
     f"status, token, {_WORKER}, category, error_type, last_error, fingerprint, why, first_failed_us, failed_us, "
-    "applied_policy, release, plan, held"
+    "applied_policy, release, plan, iif(status = 'pending', held, 0)"
 )
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
 LISTED = ALL.replace("kind, payload, ", "kind, x'' AS payload, ")  # for letters whose payload nobody will look at
-_COLUMNS = len(HOT.split(", ")) + len(COLD.split(", "))
+_COLUMNS = Letter.__struct_fields__.index("headers")
 _STATUS = 1 + len(HOT.split(", "))
 _PAYLOAD, _PRIORITY = 4, 8
 
@@ -66,7 +66,7 @@ LEAN = "seq, kind, due_us, id, payload, key, idempotency_key, priority, created_
 PLAIN = (
     "attempts + losses + cycles = 0 AND payload_version = 1 AND content_type = 'application/json' "
     "AND cycle_us = created_us AND payload IS NOT NULL "
-    "AND coalesce(policy, generation, origin, handler, tenant, plan, extras) IS NULL"
+    "AND coalesce(policy, generation, origin, handler, tenant, plan, extras) IS NULL AND why = 'enqueued'"
 )
 
 
@@ -102,9 +102,9 @@ def claims_of(taken: Taken) -> list[Claim]:
             letter = Letter(
                 id_, queue, kind, payload, JSON, key, idempotency_key, PRIORITIES[priority], due, 1,
                 0, None, None, None, None, None, 0, created, created, now_us, 1,
-                status, token, worker,
+                status, token, worker, None, None, None, None, "enqueued",
             )  # fmt: skip
         else:
             letter = rich[seq]
-        claims.append(Claim(letter, seq, (now_us - letter.cycle_us) / 1e6))
+        claims.append(Claim(letter, seq, age_of(letter, now_us)))
     return claims

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 from msgspec.structs import replace
 
+from redrive.core.ids import spelled
 from redrive.errors import PayloadError, SettingsError, StoreClosed, StoreUnavailable
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
@@ -258,11 +259,11 @@ class SqliteStore:
 
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
-        return await self._read(finding.get, letter_id)
+        return await self._read(finding.get, spelled(letter_id))
 
     async def standing(self, letter_id: str) -> Standing | None:
         """Return what a pending letter waits for."""
-        return await self._read(finding.standing, letter_id, self._clock.wall_us())
+        return await self._read(finding.standing, spelled(letter_id), self._clock.wall_us())
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page, newest first."""
@@ -292,7 +293,8 @@ class SqliteStore:
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
     ) -> list[Letter]:
         """Act on these letters, all or none."""
-        return await self._write(acting.act, verb, letter_ids, written_out(by), written_out(reason), generation)
+        ids = [spelled(each) for each in letter_ids]
+        return await self._write(acting.act, verb, ids, written_out(by), written_out(reason), generation)
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off is now."""
@@ -315,7 +317,7 @@ class SqliteStore:
     ) -> Letter:
         """Replace a payload, compare-and-set on its version."""
         told = (written_out(by), written_out(reason))
-        return await self._write(acting.edit, letter_id, (payload, content_type), version, *told)
+        return await self._write(acting.edit, spelled(letter_id), (payload, content_type), version, *told)
 
     async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write an audit entry for an act on what is not in this store."""

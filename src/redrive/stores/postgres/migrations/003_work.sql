@@ -109,7 +109,7 @@ BEGIN
 END $$;
 
 -- Let new letters wait for others. p_seqs holds the place of every draft, p_token is theirs; p_meant says, by id, which
--- draft of the call is a duplicate, and of what. What is p_lasting is a transaction of the user's own.
+-- draft of the call is a duplicate, and of what: who waits for one waits for what is kept. What is p_lasting is a transaction of the user's own.
 CREATE FUNCTION {schema}.outbox_wait(p_rich jsonb, p_seqs bigint[], p_token bigint, p_meant jsonb, p_lasting boolean)
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
@@ -140,6 +140,14 @@ BEGIN
      WHERE o.seq IS NULL OR (o.token = p_token AND o.seq >= u.seq) ORDER BY u.place LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
+    END IF;
+    IF p_meant <> '{}' THEN  -- and says so: `after` stands last in the extras, and all ids are of one length
+        UPDATE {schema}.outbox AS o
+           SET extras = overlay(o.extras PLACING k.ids FROM octet_length(o.extras) - octet_length(k.ids) + 1)
+          FROM (SELECT u.seq, convert_to('["' || string_agg(u.id::text, '","' ORDER BY u.place) || '"]}', 'UTF8') AS ids
+                  FROM unnest(v_seqs, v_ids) WITH ORDINALITY AS u (seq, id, place) GROUP BY u.seq) AS k
+         WHERE o.seq = k.seq AND convert_to('"after":', 'UTF8') = substring(
+               o.extras FROM octet_length(o.extras) - octet_length(k.ids) - 7 FOR 8);
     END IF;
     WITH waits AS (
         INSERT INTO {schema}.outbox_waits (on_seq, seq)

@@ -50,10 +50,11 @@ BEGIN
                o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
                CASE WHEN o.cycle_at <> o.occurred_at THEN {schema}.outbox_us(o.cycle_at) END,
                {schema}.outbox_us(o.occurred_at), v_now, o.payload_version, o.token,
-               o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd OR o.plan IS NOT NULL,
+               o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd OR o.plan IS NOT NULL
+                   OR o.why IS DISTINCT FROM 'enqueued',
                o.category, o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
                {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras,
-               o.tries::text,                CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
+               o.tries::text, CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
         GET DIAGNOSTICS v_found = ROW_COUNT;
         IF v_found > 0 THEN
             INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
