@@ -367,6 +367,7 @@ SHAPES = {
     "redrive.desk.views": ("Listing", "LetterRow", "LetterSheet", "Header", "TryView", "CycleView"),
     "redrive.desk.group": ("Groups", "GroupView"),
     "redrive.desk.act": ("Done",),
+    "redrive.desk.outcome": ("PlanOutcome",),
     "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),
     "redrive.desk.edit": ("Edited",),
     "redrive.desk.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),

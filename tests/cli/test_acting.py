@@ -70,6 +70,42 @@ def test_a_canary_is_as_small_as_asked(redrive, failures):
     assert list(redrive.statuses().values()).count("pending") == 2
 
 
+@pytest.mark.parametrize("verb", ["replay", "archive"])
+def test_a_bulk_verb_ends_with_the_line_to_look_at_its_letters(redrive, failures, verb):
+    orders, _ = failures
+
+    *_, last = redrive(verb, "-q", "kind:order.*", "--yes").stdout.splitlines()
+
+    look = last.partition("redrive ls -q ")[2]
+    assert look.startswith("plan:")
+    assert {one["id"] for one in redrive.json("ls", "-q", look)["letters"]} == set(orders)
+    assert redrive.json("show", orders[0])["plan"] == look.removeprefix("plan:")
+    assert look.removeprefix("plan:") in redrive("show", orders[0]).stdout
+
+
+def test_where_nothing_was_done_or_nothing_is_left_there_is_nothing_to_look_at(redrive, archived):
+    assert "ls -q" not in redrive("replay", "-q", "kind:none", "--yes").stdout
+    assert "ls -q" not in redrive("purge", "-q", "kind:*", "--yes", "--confirm", "5").stdout
+
+
+def test_waiting_for_letters_that_nobody_runs_ends_in_time_and_says_so(redrive, failures):
+    done = redrive("replay", "-q", "kind:order.*", "--canary", "2", "--wait-seconds", "0", "--yes", code=1)
+
+    assert "2 still waiting" in done.stdout
+    assert "go on with the rest" not in done.stdout
+    look = next(line for line in done.stdout.splitlines() if "still wait:" in line).partition("-q ")[2]
+    assert len(redrive.json("ls", "-q", look.strip("'"))["letters"]) == 2
+
+
+def test_waiting_for_nothing_is_no_error(redrive, failures):
+    assert redrive.json("replay", "-q", "kind:none", "--wait", "--yes")["outcome"] is None
+
+
+def test_letters_named_by_id_are_not_waited_for(redrive, failures):
+    assert "-q id:ID" in redrive("replay", failures[0][0], "--wait", code=2).stderr
+    assert set(redrive.statuses().values()) == {"failed"}
+
+
 def test_nothing_to_do_is_no_error(redrive, failures):
     assert "nothing to do" in redrive("replay", "-q", "kind:none", "--yes").stdout
 

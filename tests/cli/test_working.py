@@ -10,8 +10,11 @@ import time
 
 import pytest
 from tests.cli.pipes import next_line
+from tests.desk.conftest import failure
 
 from redrive.cli.supervisor import Supervisor
+from redrive.core.letter import Status
+from redrive.core.moves import Move
 
 SHOP = """
 import os, pathlib, threading
@@ -84,6 +87,30 @@ def test_a_worker_handles_everything_and_ends_when_idle(redrive, shop):
 
     assert done.returncode == 0, done.stderr
     assert sorted(redrive.statuses().values()) == ["delivered", "failed"]
+
+
+@pytest.mark.slow
+def test_a_canary_is_waited_for_and_its_outcome_decides_whether_to_go_on(redrive, shop):
+    for payload in ["{}", "{}", '{"bad": true}']:
+        redrive("enqueue", "order.created", payload)
+
+    async def give_up(mill):
+        for _ in range(3):
+            await mill.settle("order.created", Move(Status.FAILED, "exhausted", failure=failure()))
+
+    redrive.fill(give_up)
+    command = [sys.executable, "-m", "redrive.cli", "--url", redrive.url, "worker", "shop:app"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as worker:
+        try:
+            good = redrive("replay", "-q", "kind:order.*", "--canary", "2", "--wait-seconds", "240", "--yes")
+            bad = redrive.json("replay", "-q", "kind:order.*", "--wait-seconds", "240", "--yes", code=1)
+        finally:
+            worker.terminate()
+
+    *_, told, rest = good.stdout.splitlines()
+    assert (told, rest) == ("2 delivered", "go on with the rest: redrive replay -q 'kind:order.* status:failed'")
+    outcome = {"plan": bad["plan"], "delivered": 0, "failed": 1, "waiting": 0, "gone": 0}
+    assert (bad["acted"], bad["outcome"]) == (1, outcome)
 
 
 @pytest.mark.slow

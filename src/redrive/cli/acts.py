@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from redrive.cli.bulk import Order, carry_out
-from redrive.cli.options import AsJson, By, Canary, Group, Ids, Query, Rate, Reason, Resume, Yes
+from redrive.cli.options import AsJson, By, Canary, Group, Ids, Query, Rate, Reason, Resume, Wait, WaitSeconds, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,30 @@ def _command(verb: str, promise: str) -> Callable[..., None]:
     return command
 
 
-replay = _command("replay", "Give failed letters another cycle. Id, idempotency key and history are kept.")
+def replay(
+    ctx: typer.Context,
+    ids: Ids = None,
+    *,
+    query: Query = "",
+    group: Group = "",
+    rate: Rate = None,
+    canary: Canary = None,
+    wait: Wait = False,
+    wait_seconds: WaitSeconds = None,
+    reason: Reason = "",
+    by: By = "",
+    yes: Yes = False,
+    resume: Resume = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give failed letters another cycle. Id, idempotency key and history are kept."""
+    from redrive.desk.outcome import WAIT
+
+    limit = WAIT if wait and wait_seconds is None else wait_seconds
+    asked = {"rate": rate, "canary": canary, "wait": limit, "reason": reason, "by": by, "yes": yes, "resume": resume}
+    carry_out(ctx, _order("replay", ids, query, group, as_json=as_json, **asked))
+
+
 archive = _command("archive", "Put failed letters away that need no handling. `restore` brings them back.")
 cancel = _command("cancel", "Archive pending letters before they run. `restore` brings them back.")
 restore = _command("restore", "Bring archived letters back. They return to where they were archived from.")

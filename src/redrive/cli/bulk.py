@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from redrive.cli.letters import sample_table
+from redrive.cli.outcome import say_outcome, say_where_to_look, wait_for
 from redrive.cli.output import emit, letters, note, say
 from redrive.cli.session import author, with_store
 from redrive.cli.tables import cell
@@ -45,6 +46,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     confirm: int | None = None  # purge: the number of letters, given in advance
     rate: float | None = None
     canary: int | None = None
+    wait: float | None = None  # replay: seconds until the letters must have come to rest
     resume: str = ""
     as_json: bool = False
 
@@ -65,12 +67,19 @@ def carry_out(ctx: typer.Context, order: Order) -> None:
         done = with_store(ctx, lambda store: _by_id(store, order))
     else:
         done = _by_query(ctx, order)
-    _report(order, done)
     if order.verb == "replay" and done.acted and with_store(ctx, _wait_for_kafka):
         note("letters of Kafka topics go home while `redrive kafka collect` runs, or a worker with send_home")
+    if order.wait is not None:
+        seconds = order.wait
+        done = msgspec.structs.replace(done, outcome=with_store(ctx, lambda store: wait_for(store, done, seconds)))
+    _report(order, done)
+    if done.outcome is not None and not done.outcome.healthy:
+        raise typer.Exit(1)
 
 
 def _check(order: Order) -> None:
+    if order.wait is not None and order.ids:
+        raise typer.BadParameter("--wait follows the letters of a plan; name them by -q, such as -q id:ID")
     ways = bool(order.ids) + bool(order.query.strip()) + bool(order.resume)
     if ways == 1:
         return
@@ -203,6 +212,7 @@ def _report(order: Order, done: Done) -> None:
     if order.as_json:
         return emit(done)
     skipped = f", {done.skipped} skipped because they had moved on" if done.skipped else ""
-    return say(
-        f"{done.verb}: {letters(done.acted)}{skipped}" if done.acted or skipped else f"{done.verb}: nothing to do"
-    )
+    say(f"{done.verb}: {letters(done.acted)}{skipped}" if done.acted or skipped else f"{done.verb}: nothing to do")
+    if done.outcome is None:
+        return say_where_to_look(done)
+    return say_outcome(done.outcome, done, canary=order.canary is not None)

@@ -23,6 +23,12 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", callback=typed_al
 Group = Annotated[str, typer.Option("--group", help="Only this group of failures.")]
 Rate = Annotated[float | None, typer.Option("--rate", help="At most so many letters a second.")]
 Canary = Annotated[int | None, typer.Option("--canary", min=1, help="Only so many letters, to see how they do.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until the letters came to rest; exit code 1 unless none failed again.")
+]
+WaitSeconds = Annotated[
+    float | None, typer.Option("--wait-seconds", min=0, help="Wait at most so long (60 s if not given).")
+]
 Resume = Annotated[
     str, typer.Option("--resume", metavar="PLAN", callback=typed, help="Go on with a plan that was interrupted.")
 ]

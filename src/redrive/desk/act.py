@@ -13,6 +13,7 @@ import msgspec
 
 from redrive.desk import plan as plans
 from redrive.desk.ids import whole_ids
+from redrive.desk.outcome import PlanOutcome
 from redrive.errors import QueryError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     by: str
     reason: str
+    outcome: PlanOutcome | None = None  # how its letters did, where that was waited for
 
 
 async def act(

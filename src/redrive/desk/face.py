@@ -12,7 +12,21 @@ from typing import TYPE_CHECKING
 from redrive.core.facts import Edited as EditedFact
 from redrive.core.facts import QueuePaused, QueueResumed
 from redrive.core.policy import RetryPolicy
-from redrive.desk import archive, audit, dlq, edit, explain, group, inspect, plan, queues, replay, stats, subscriptions
+from redrive.desk import (
+    archive,
+    audit,
+    dlq,
+    edit,
+    explain,
+    group,
+    inspect,
+    outcome,
+    plan,
+    queues,
+    replay,
+    stats,
+    subscriptions,
+)  # fmt: skip
 from redrive.desk.telling import fact_of
 from redrive.stores.contract import Subscription
 
@@ -28,6 +42,7 @@ if TYPE_CHECKING:
     from redrive.desk.edit import Edited
     from redrive.desk.explain import Explanation, WhatIf
     from redrive.desk.group import GroupView
+    from redrive.desk.outcome import PlanOutcome
     from redrive.desk.plan import Preview
     from redrive.desk.queues import QueueView
     from redrive.desk.stats import Stats
@@ -144,6 +159,10 @@ class Desk:
             count = after.acted - before.acted
             self._announce(fact_of(after.verb, count, by=after.by, reason=after.reason, plan=after.id))
         return after
+
+    async def outcome(self, plan_id: str, *, wait: float = outcome.WAIT) -> PlanOutcome:
+        """Wait until the letters of a replay have come to rest, at most *wait* seconds, and say how they did."""
+        return await outcome.outcome(self.store, plan_id, wait=wait)
 
     # ------------------------------------------------------------------ the words of an outbox
 
