@@ -368,6 +368,7 @@ SHAPES = {
     "redrive.desk.group": ("Groups", "GroupView"),
     "redrive.desk.act": ("Done",),
     "redrive.desk.outcome": ("PlanOutcome",),
+    "redrive.desk.copy": ("Copied", "NotCopied"),
     "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),
     "redrive.desk.edit": ("Edited",),
     "redrive.desk.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),

@@ -14,6 +14,7 @@ RedriveError
 ├── MoveRefused              the letter's status does not allow this
 ├── EditConflict             somebody changed the letter since it was read
 ├── QueueFull                the queue holds as many letters as it may
+├── CopyRefused              letters cannot be copied from this store, or to that one
 ├── NotSupported             this store cannot do that
 ├── SourceError              a source cannot be used as asked
 ├── WorkerExhausted          too many of a worker's threads hang; start it anew
@@ -103,6 +104,10 @@ class QueueFull(RedriveError):
             "and took none of these; "
             "enqueue again later, add workers, or raise the queue's max_size"
         )
+
+
+class CopyRefused(RedriveError):
+    """Letters cannot be copied from this store now, or not to that one; none was copied."""
 
 
 class NotSupported(RedriveError):

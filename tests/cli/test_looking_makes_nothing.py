@@ -33,7 +33,7 @@ LOOKING = {
     "subscriptions": ["subscriptions", "list"],
     "subscriptions add": ["subscriptions", "add", "event", "handler"],
 }
-MAKING = {"worker", "enqueue", "migrate", "demo"}
+MAKING = {"worker", "enqueue", "migrate", "demo", "copy"}
 
 
 def run(url: str, *arguments: str):
@@ -59,6 +59,14 @@ def schemas(url: str) -> str:
 
 def test_every_command_either_makes_a_database_or_is_tried_here():
     assert {*COMMANDS} - MAKING <= LOOKING.keys()
+
+
+def test_a_copy_from_an_empty_postgresql_database_makes_nothing_there(empty_database, tmp_path):
+    done = run(empty_database, "copy", empty_database, f"sqlite:///{tmp_path}/target.db", "--yes")
+    assert done.exit_code == 1
+    assert "make it with `redrive migrate`" in done.stderr
+    assert schemas(empty_database) == "public\n"
+    assert not (tmp_path / "target.db").exists()
 
 
 def test_on_an_empty_postgresql_database_no_command_that_looks_makes_tables(empty_database):

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from redrive.cli import (
     acts,
     audit,
+    copying,
     edit,
     enqueue,
     explain,
@@ -103,6 +104,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "stats": stats.stats,
     "top": top.top,
     "audit": audit.audit,
+    "copy": copying.copy,
     "migrate": upkeep.migrate,
     "check": upkeep.check,
     "demo": upkeep.demo,

@@ -48,8 +48,8 @@ def with_store(ctx: typer.Context, work: Callable[[Store], Awaitable[T]], *, cre
     import asyncio
 
     url = settings_of(ctx).url
-    _check(url, create=create)
-    return asyncio.run(_use(url, work, create=create))
+    refuse_absent(url, create=create)
+    return asyncio.run(use(url, work, create=create))
 
 
 def author(ctx: typer.Context, by: str) -> str:
@@ -59,7 +59,8 @@ def author(ctx: typer.Context, by: str) -> str:
     return typed(by or settings_of(ctx).by or f"{_user()}@{socket.gethostname()}")
 
 
-async def _use(url: str, work: Callable[[Store], Awaitable[T]], *, create: bool) -> T:
+async def use(url: str, work: Callable[[Store], Awaitable[T]], *, create: bool) -> T:
+    """Open the store behind *url*, do *work*, close it."""
     from redrive.wiring import open_store
 
     store = open_store(url, create=create)
@@ -76,7 +77,8 @@ def absent_file(url: str) -> Path | None:
     return path if url.startswith(_SQLITE) and (not path.exists() or not path.stat().st_size) else None
 
 
-def _check(url: str, *, create: bool) -> None:
+def refuse_absent(url: str, *, create: bool) -> None:
+    """Refuse what no command can use, and what does not exist, unless it may *create* it."""
     if url.startswith("memory:"):
         raise StoreUnavailable(
             f"cannot use {url!r} from the command line: a memory store ends with its process; "

@@ -104,10 +104,11 @@ class Shelf:
         row = self.row(letter_id)
         return row is not None and row.letter.status is Status.DELIVERED
 
-    def add(self, letter: Letter, *, ordered: bool) -> Row:
-        """Keep a new letter."""
+    def add(self, letter: Letter, *, ordered: bool, waits_for: set[str] | None = None) -> Row:
+        """Keep a new letter, which waits for those of its `after` that are not delivered, or for *waits_for*."""
         self.newest += 1
-        waits_for = {other for other in letter.after if not self.delivered(other)}
+        if waits_for is None:
+            waits_for = {other for other in letter.after if not self.delivered(other)}
         row = Row(self.newest, letter, waits_for, ordered and letter.key is not None)
         self.rows[row.seq], self.seqs[letter.id] = row, row.seq
         if letter.idempotency_key is not None:

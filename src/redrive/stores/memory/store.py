@@ -21,6 +21,7 @@ from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.memory import acting, finding, putting, working
 from redrive.stores.memory.acting import Act
+from redrive.stores.memory.copying import MemoryCopies
 from redrive.stores.memory.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -286,3 +287,8 @@ class MemoryStore:
         """Look at some letters and remove those past their retention; return how many."""
         with self._turn() as ledger:
             return acting.retain(ledger, retention, limit)
+
+    @property
+    def copies(self) -> MemoryCopies:
+        """The way to copy letters to other stores, and from them."""
+        return MemoryCopies(self._turn)

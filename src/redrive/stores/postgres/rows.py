@@ -31,7 +31,7 @@ _PRIORITY, _STATUS, _ODD = 8, 22, 36
 _PAST = 24  # what a claim returns instead: after payload_version the token, whether it is rich, and from here its past
 
 PRIORITIES = tuple(Priority)
-_TEXTS = (
+TEXTS = (
     "queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant", "worker",
     "category", "error_type", "last_error", "fingerprint", "why", "applied_policy", "release", "plan",
 )  # fmt: skip
@@ -73,7 +73,7 @@ def _odd_log(text: str | None, kind: Any, names: Whole) -> Any:
 
 def _restored(letter: Letter, names: Whole) -> Letter:
     """Give back the text that was escaped."""
-    texts = {field: getattr(letter, field) for field in _TEXTS}
+    texts = {field: getattr(letter, field) for field in TEXTS}
     told = {field: unescape(text, names) for field, text in texts.items() if text is not None}
     return msgspec.structs.replace(letter, **told)
 

@@ -161,7 +161,7 @@ async def spend(turn: Turn, queue: str, rules: BudgetRules, firsts: int, retries
 
 async def handled(turn: Turn, handler: str, key: str) -> bool:
     """Note that *handler* handled *key*; False if that was noted before."""
-    return await turn.value("handled", name(handler), name(key), turn.now.wall) is not None
+    return await turn.value("handled", turn.name(handler), turn.name(key), turn.now.wall) is not None
 
 
 async def write_down(turn: Turn, by: str, verb: str, target: str, count: int, reason: str) -> None:

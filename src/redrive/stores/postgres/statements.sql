@@ -288,3 +288,68 @@ SELECT digest, name FROM {schema}.outbox_names WHERE digest = ANY ($1::text[])
 
 -- name: lock_call
 SELECT pg_advisory_xact_lock($1), {schema}.outbox_durable()
+
+-- ---------------------------------------------------------------------- letters from other stores, and to them
+
+-- name: cargo
+SELECT {letter}, archived_from,
+       ARRAY(SELECT coalesce(other.id::text, '') FROM {schema}.outbox_waits AS w
+               LEFT JOIN {schema}.outbox AS other ON other.seq = w.on_seq WHERE w.seq = outbox.seq ORDER BY 1) AS awaited
+  FROM {schema}.outbox WHERE seq > $1 ORDER BY seq LIMIT $2
+
+-- name: places
+SELECT nextval('{schema}.outbox_seq') FROM {schema}.outbox_durable(), generate_series(1, $1::integer)
+
+-- name: ordered_queues
+SELECT name FROM {schema}.outbox_queues WHERE ordered AND name = ANY ($1::text[]) ORDER BY name
+
+-- name: lock_arrivals
+SELECT {schema}.outbox_lock_arrivals($1, $2)
+
+-- name: place
+SELECT {schema}.outbox_place($1, $2)
+
+-- name: kept_already
+SELECT d.n, o.id::text AS id, {schema}.outbox_us(o.updated_at) AS updated_us
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS d (id, queue, kind, idempotency_key, n)
+ CROSS JOIN LATERAL (
+       SELECT seq, id, updated_at, 0 AS rank FROM {schema}.outbox AS i WHERE i.id = d.id
+       UNION ALL
+       SELECT seq, id, updated_at, 1 FROM {schema}.outbox AS k
+        WHERE k.queue = d.queue AND k.event_type = d.kind AND k.idempotency_key = d.idempotency_key
+        ORDER BY rank LIMIT 1) AS o
+
+-- name: awaited
+SELECT id::text AS id, seq, status FROM {schema}.outbox WHERE id = ANY ($1::uuid[]) ORDER BY seq FOR SHARE
+
+-- name: adopt_waits
+WITH waits AS (
+    INSERT INTO {schema}.outbox_waits (on_seq, seq) SELECT * FROM unnest($1::bigint[], $2::bigint[])
+    ON CONFLICT DO NOTHING RETURNING seq)
+UPDATE {schema}.outbox AS o SET held = o.held + w.n
+  FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq
+
+-- name: adopt_counts
+INSERT INTO {schema}.outbox_deltas
+SELECT t.* FROM {schema}.outbox_traits($1) AS t
+UNION ALL
+SELECT queue, event_type, 'enqueued', '', '', '', '', count(*) FROM {schema}.outbox WHERE seq = ANY ($1) GROUP BY 1, 2
+
+-- name: adopt_groups
+INSERT INTO {schema}.outbox_groups AS g
+SELECT u.fingerprint, u.error_type, u.title, timestamptz 'epoch' + u.first * interval '1 microsecond',
+       timestamptz 'epoch' + u.last * interval '1 microsecond'
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
+       AS u (fingerprint, error_type, title, first, last) ORDER BY 1
+ON CONFLICT (fingerprint) DO UPDATE SET first_seen_at = least(g.first_seen_at, excluded.first_seen_at),
+    last_seen_at = greatest(g.last_seen_at, excluded.last_seen_at)
+
+-- name: handled_keys
+SELECT handler_name, idempotency_key, {schema}.outbox_us(handled_at) AS at_us FROM {schema}.event_handled
+ WHERE (handler_name, idempotency_key) > ($1, $2) ORDER BY handler_name, idempotency_key LIMIT $3
+
+-- name: adopt_handled
+INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
+SELECT u.handler, u.key, timestamptz 'epoch' + u.at * interval '1 microsecond'
+  FROM {schema}.outbox_durable(), unnest($1::text[], $2::text[], $3::bigint[]) AS u (handler, key, at) ORDER BY 1, 2
+ON CONFLICT DO NOTHING RETURNING 1

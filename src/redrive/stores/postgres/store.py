@@ -21,6 +21,7 @@ from redrive.stores.contract import Backlog, Claim, Exchanged, Features
 from redrive.stores.postgres import acting, answers, broadcasting, finding, left, putting, rows, schema, sharing
 from redrive.stores.postgres.calls import Calls
 from redrive.stores.postgres.claiming import Taker
+from redrive.stores.postgres.copying import PostgresCopies
 from redrive.stores.postgres.listening import Wire
 from redrive.stores.postgres.server import Server
 from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
@@ -455,3 +456,8 @@ class PostgresStore:
         removed = await self._calls.write(acting.retain, retention, limit)
         self._calls.counted()
         return removed
+
+    @property
+    def copies(self) -> PostgresCopies:
+        """The way to copy letters to other stores, and from them."""
+        return PostgresCopies(self._calls, self._wire.tell)

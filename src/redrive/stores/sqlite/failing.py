@@ -74,8 +74,13 @@ def _remember(turn: Turn, seq: int, failure: Failure) -> None:
         "INSERT INTO groups VALUES (?, ?, ?, ?4, ?4) ON CONFLICT DO UPDATE SET last_seen_us = excluded.last_seen_us",
         (failure.fingerprint, failure.error_type, failure.template or failure.message[:SEARCHED], turn.now_us),
     )
+    make_searchable(turn, seq, failure.message)
+
+
+def make_searchable(turn: Turn, seq: int, error: str) -> None:
+    """Let searches find the letter at *seq* by the text of its error."""
     turn.sql("DELETE FROM error_text WHERE rowid = ?", (seq,))
-    folded = failure.message[:SEARCHED].lower()  # as a query folds it: the index knows simpler rules
+    folded = error[:SEARCHED].lower()  # as a query folds it: the index knows simpler rules
     turn.sql("INSERT INTO error_text (rowid, error) VALUES (?, ?)", (seq, folded))
 
 

@@ -27,6 +27,7 @@ from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import acting, claiming, finding, putting, retaining, rows, settling, sharing
 from redrive.stores.sqlite.belonging import next_mark
 from redrive.stores.sqlite.connections import Connections
+from redrive.stores.sqlite.copying import SqliteCopies
 from redrive.stores.sqlite.file import File, explain_error, immediately
 from redrive.stores.sqlite.living import Living
 from redrive.stores.sqlite.texts import written_out
@@ -330,6 +331,11 @@ class SqliteStore:
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""
         return await self._write(retaining.retain, retention, limit, self._living)
+
+    @property
+    def copies(self) -> SqliteCopies:
+        """The way to copy letters to other stores, and from them."""
+        return SqliteCopies(self._read, self._write)
 
 
 def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:

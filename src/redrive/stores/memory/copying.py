@@ -1,0 +1,102 @@
+"""
+Letters that come from another store, or go there.
+
+Owns reading them in the order of arrival and keeping them as they are. Where a letter stands afterwards is
+the shelf's affair, as for any other letter.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from redrive.core.letter import Status
+from redrive.stores.contract import place_of
+from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
+from redrive.stores.memory import changes, finding
+from redrive.stores.memory.shelf import Sighting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from redrive.stores.memory.ledger import Ledger
+    from redrive.stores.memory.shelf import Row
+
+
+class MemoryCopies:
+    """Copies the letters of one ledger, which *turn* gives to one caller at a time."""
+
+    def __init__(self, turn: Callable[..., AbstractContextManager[Ledger]]) -> None:
+        self._turn = turn
+
+    async def read(self, cursor: str | None, limit: int) -> Cargo:
+        """Return the next letters in the order of their arrival."""
+        with self._turn() as ledger:
+            start = place_of(cursor) or 0
+            rows = list(islice((row for seq, row in ledger.shelf.rows.items() if seq > start), limit + 1))
+            more = len(rows) > limit
+            return Cargo([_kept(ledger, row) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
+
+    async def adopt(self, letters: Sequence[Kept]) -> list[Adopted]:
+        """Keep these letters as they are."""
+        with self._turn(ring=True) as ledger:
+            token = ledger.next_token()
+            return [_adopt(ledger, each, token) for each in letters]
+
+    async def read_handled(self, after: Handled | None, limit: int) -> list[Handled]:
+        """Return the next handled keys."""
+        with self._turn() as ledger:
+            start = ("", "") if after is None else (after.handler, after.key)
+            names = sorted(name for name in ledger.handled if name > start)[:limit]
+            return [Handled(*name, ledger.handled[name]) for name in names]
+
+    async def adopt_handled(self, handled: Sequence[Handled]) -> int:
+        """Note handled keys with their times."""
+        with self._turn() as ledger:
+            fresh = {(each.handler, each.key): each.at_us for each in handled} | ledger.handled
+            new = len(fresh) - len(ledger.handled)
+            ledger.handled.update(fresh)
+            return new
+
+
+def _kept(ledger: Ledger, row: Row) -> Kept:
+    letter = finding.seen(ledger, row)
+    group = group_of(letter)
+    seen = None if group is None else ledger.shelf.sightings.get(group)
+    return Kept(
+        letter=letter,
+        archived_from=row.archived_from if letter.status is Status.ARCHIVED else None,
+        awaited=tuple(sorted(other if ledger.shelf.row(other) else "" for other in row.waits_for)),
+        group=None if seen is None else Seen(group or "", seen.error_type, seen.title, seen.first_us, seen.last_us),
+    )
+
+
+def _adopt(ledger: Ledger, kept: Kept, token: int) -> Adopted:
+    shelf, letter = ledger.shelf, kept.letter
+    known = shelf.kept_id(letter.id, letter.queue, letter.kind, letter.idempotency_key)
+    if known is not None:
+        return Adopted(known, shelf.rows[shelf.seqs[known]].letter.updated_us)
+    whole = replace(letter, token=token, worker=None, waits_for=0, metadata=changes.copied(letter.metadata))
+    ordered = ledger.doors.made(letter.queue).spec.ordered
+    row = shelf.add(whole, ordered=ordered, waits_for=_awaited(ledger, kept))
+    row.archived_from = kept.archived_from or row.archived_from
+    if kept.group is not None:
+        _remember(ledger, kept.group)
+    return Adopted()
+
+
+def _awaited(ledger: Ledger, kept: Kept) -> set[str]:
+    """Return whom it waits for; for one that was removed any other name does, because nobody will deliver it."""
+    gone = [other for other in kept.letter.after if other not in kept.awaited and not ledger.shelf.row(other)]
+    removed = gone[: kept.awaited.count("")]
+    return {other for other in (*kept.awaited, *removed) if other and not ledger.shelf.delivered(other)}
+
+
+def _remember(ledger: Ledger, seen: Seen) -> None:
+    known = ledger.shelf.sightings.setdefault(
+        seen.fingerprint, Sighting(seen.error_type, seen.title, seen.first_us, seen.last_us)
+    )
+    known.first_us, known.last_us = min(known.first_us, seen.first_us), max(known.last_us, seen.last_us)

@@ -1,0 +1,229 @@
+"""
+Letters that come from another store, or go there.
+
+Owns reading them in the order of arrival and keeping them as they are, whatever their status. Knows no other
+store.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import apsw
+from msgspec.structs import asdict
+
+from redrive.core.letter import Letter, Status
+from redrive.failpoints import hit
+from redrive.stores import columns
+from redrive.stores.contract import place_of
+from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
+from redrive.stores.sqlite import failing, lanes, rows
+from redrive.stores.sqlite.turn import Trait
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from redrive.stores.sqlite.turn import Turn
+
+_FIELDS = [  # of a letter that have a column of their own, and come as they are
+    name
+    for name in Letter.__struct_fields__
+    if name not in ("payload", "token", "worker", "waits_for", "tries", "failure_history")
+    and name not in columns.Extras.__struct_fields__
+]
+_COLUMNS = (
+    *("seq", "token", "held", "lane", "lease", "dead", "archived_from"),
+    *("payload", "extras", "tries", "failure_history"),
+    *_FIELDS,
+)
+_INSERT = (
+    f"INSERT INTO letters ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608 - ours
+    "ON CONFLICT DO NOTHING"
+)
+_NO_TEXT = "a name or a text of it has a lone surrogate, which is no text, and a SQLite file cannot hold it"
+
+
+class SqliteCopies:
+    """Copies the letters of one file."""
+
+    def __init__(self, read: Callable[..., Awaitable[Any]], write: Callable[..., Awaitable[Any]]) -> None:
+        self._read, self._write = read, write
+
+    async def read(self, cursor: str | None, limit: int) -> Cargo:
+        """Return the next letters in the order of their arrival."""
+        found: Cargo = await self._read(_cargo, place_of(cursor) or 0, limit)
+        return found
+
+    async def adopt(self, letters: Sequence[Kept]) -> list[Adopted]:
+        """Keep these letters as they are, in one transaction."""
+        hit("adopt.before")
+        adopted: list[Adopted] = await self._write(_adopt_all, letters)
+        hit("adopt.after")
+        return adopted
+
+    async def read_handled(self, after: Handled | None, limit: int) -> list[Handled]:
+        """Return the next handled keys."""
+        found: list[Handled] = await self._read(_handled, after or Handled("", ""), limit)
+        return found
+
+    async def adopt_handled(self, handled: Sequence[Handled]) -> int:
+        """Note handled keys with their times."""
+        new: int = await self._write(_adopt_handled, handled)
+        return new
+
+
+# ---------------------------------------------------------------------- out
+
+
+def _cargo(connection: apsw.Connection, start: int, limit: int) -> Cargo:
+    sql = f"SELECT {rows.ALL}, archived_from FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - ours
+    found: list[tuple[Any, ...]] = connection.execute(sql, (start, limit + 1)).fetchall()
+    page = found[:limit]
+    awaited = _awaited_by(connection, [row[0] for row in page])
+    kept = [_kept(connection, row, awaited[row[0]]) for row in page]
+    return Cargo(kept, str(page[-1][0]) if len(found) > limit and page else None)
+
+
+def _awaited_by(connection: apsw.Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
+    """Return by place the ids of those that are waited for; one that was removed has none."""
+    sql = (
+        "SELECT waits.seq, coalesce(letters.id, '') FROM waits LEFT JOIN letters ON letters.seq = waits.on_seq "
+        "WHERE waits.seq IN carray(?) ORDER BY 1, 2"
+    )
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    if seqs:
+        for seq, letter_id in connection.execute(sql, (apsw.carray(array("q", seqs)),)):
+            found[seq].append(letter_id)
+    return found
+
+
+def _kept(connection: apsw.Connection, row: tuple[Any, ...], awaited: list[str]) -> Kept:
+    letter = rows.letter_of(connection, row[:-1])
+    archived_from = Status(row[-1]) if letter.status is Status.ARCHIVED else None
+    return Kept(
+        letter=letter, archived_from=archived_from, awaited=tuple(awaited), group=_seen(connection, group_of(letter))
+    )
+
+
+def _seen(connection: apsw.Connection, fingerprint: str | None) -> Seen | None:
+    sql = "SELECT fingerprint, error_type, title, first_seen_us, last_seen_us FROM groups WHERE fingerprint = ?"
+    row = connection.execute(sql, (fingerprint,)).fetchone()
+    return None if row is None else Seen(*row)
+
+
+def _handled(connection: apsw.Connection, after: Handled, limit: int) -> list[Handled]:
+    sql = (
+        "SELECT handler_name, idempotency_key, handled_us FROM event_handled "
+        "WHERE (handler_name, idempotency_key) > (?, ?) ORDER BY 1, 2 LIMIT ?"
+    )
+    return [Handled(*row) for row in connection.execute(sql, (after.handler, after.key, limit))]
+
+
+# ---------------------------------------------------------------------- in
+
+
+def _adopt_all(turn: Turn, letters: Sequence[Kept]) -> list[Adopted]:
+    turn.rang = True
+    turn.insert_arrivals()
+    token = turn.next_token()
+    adopted = [_adopt(turn, each, token) for each in letters]
+    hit("adopt.inside")
+    return adopted
+
+
+def _adopt(turn: Turn, kept: Kept, token: int) -> Adopted:
+    letter = kept.letter
+    if not _is_text(kept):
+        return Adopted(problem=_NO_TEXT)
+    pending = letter.status is Status.PENDING
+    lane = lanes.place(turn, letter.queue, letter.key) if pending else lanes.UNORDERED
+    on_seqs = _needed(turn, kept.awaited)
+    seq = turn.next_seq()
+    held = len(on_seqs) + (lane == lanes.BEHIND)
+    turn.sql(_INSERT, _values(turn, kept, (seq, token, held, lane)))
+    if not turn.connection.changes():
+        return _kept_already(turn, letter)
+    _add_rest(turn, kept, seq, on_seqs)
+    turn.tally(Trait(letter.queue, letter.kind, "enqueued"), 1)
+    turn.tally(_trait(letter), 1)
+    return Adopted()
+
+
+def _is_text(kept: Kept) -> bool:
+    """Whether a SQLite file can hold all of it: lone surrogates have no UTF-8."""
+    try:
+        columns.encode(({**asdict(kept.letter), "payload": b""}, kept.group))
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _needed(turn: Turn, awaited: Sequence[str]) -> list[int]:
+    """Return the places of those it must wait for; one that is not here has a place where no letter ever stands."""
+    found = [turn.sql("SELECT seq, status FROM letters WHERE id = ?", (each,)).fetchone() for each in awaited]
+    places = [-n if row is None else int(row[0]) for n, row in enumerate(found, 1) if row is None or _runs(row[1])]
+    return list(dict.fromkeys(places))
+
+
+def _runs(status: str) -> bool:
+    return status != Status.DELIVERED
+
+
+def _values(turn: Turn, kept: Kept, place: tuple[int, int, int, int]) -> tuple[object, ...]:
+    letter = kept.letter
+    extras = columns.Extras(**{name: getattr(letter, name) for name in columns.Extras.__struct_fields__})
+    return (
+        *place,
+        turn.lease(0),
+        1 if letter.status is Status.FAILED else None,
+        kept.archived_from,
+        letter.payload if len(letter.payload) <= rows.LARGE else None,
+        None if extras == columns.Extras() else columns.encode(extras),
+        columns.encode(letter.tries) if letter.tries else None,
+        columns.encode(letter.failure_history) if letter.failure_history else None,
+        *(getattr(letter, name) for name in _FIELDS),
+    )
+
+
+def _add_rest(turn: Turn, kept: Kept, seq: int, on_seqs: Sequence[int]) -> None:
+    """Add what stands in other tables."""
+    if len(kept.letter.payload) > rows.LARGE:
+        turn.sql("INSERT INTO bodies VALUES (?, ?)", (seq, kept.letter.payload))
+    lanes.wait_for(turn, seq, on_seqs)
+    if kept.group is not None:
+        turn.sql(
+            "INSERT INTO groups VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+            "first_seen_us = min(first_seen_us, excluded.first_seen_us), "
+            "last_seen_us = max(last_seen_us, excluded.last_seen_us)",
+            (kept.group.fingerprint, kept.group.error_type, kept.group.title, kept.group.first_us, kept.group.last_us),
+        )
+    if group_of(kept.letter) is not None:
+        failing.make_searchable(turn, seq, kept.letter.last_error or "")
+
+
+def _trait(letter: Letter) -> Trait:
+    if letter.status is not Status.FAILED:
+        return Trait(letter.queue, letter.kind, letter.status)
+    error = (letter.category, letter.applied_policy, letter.error_type, letter.fingerprint)
+    return Trait(letter.queue, letter.kind, letter.status, *(each or "" for each in error))
+
+
+def _kept_already(turn: Turn, letter: Letter) -> Adopted:
+    sql = (
+        "SELECT id, updated_us FROM letters WHERE id = ? "
+        "UNION ALL SELECT id, updated_us FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
+    )
+    names = (letter.id, letter.queue, letter.kind, letter.idempotency_key)
+    letter_id, updated_us = rows.the_row(turn.connection, sql, names)
+    return Adopted(letter_id, updated_us)
+
+
+def _adopt_handled(turn: Turn, handled: Sequence[Handled]) -> int:
+    before = turn.connection.total_changes()
+    turn.connection.executemany(
+        "INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)",
+        [(each.handler, each.key, each.at_us) for each in handled],
+    )
+    return turn.connection.total_changes() - before
