@@ -300,3 +300,12 @@ async def test_a_later_plan_takes_the_place_of_the_one_before(store):
         await carry_out(store, f"plan-{n}")
     assert await found(store, "plan:plan-2") == ["a", "b"]
     assert await found(store, "plan:plan-0,plan-1") == []
+
+
+async def test_the_name_of_a_plan_may_be_any_text(store):
+    await dead(store, "a")
+    await store.start_plan(plan(id="a\x00b\x1ac"))
+    await carry_out(store, "a\x00b\x1ac")
+    assert (await get(store, "a")).plan == "a\x00b\x1ac"
+    assert (await get(store, "a")).failure_history[0].plan == "a\x00b\x1ac"
+    assert await found(store, "plan:a*c") == ["a"]

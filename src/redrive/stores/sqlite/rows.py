@@ -66,7 +66,7 @@ LEAN = "seq, kind, due_us, id, payload, key, idempotency_key, priority, created_
 PLAIN = (
     "attempts + losses + cycles = 0 AND payload_version = 1 AND content_type = 'application/json' "
     "AND cycle_us = created_us AND payload IS NOT NULL "
-    "AND coalesce(policy, generation, origin, handler, tenant, plan, extras) IS NULL AND why = 'enqueued'"
+    "AND coalesce(policy, generation, origin, handler, tenant, extras) IS NULL AND why = 'enqueued'"
 )
 
 

@@ -50,7 +50,7 @@ BEGIN
                o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
                CASE WHEN o.cycle_at <> o.occurred_at THEN {schema}.outbox_us(o.cycle_at) END,
                {schema}.outbox_us(o.occurred_at), v_now, o.payload_version, o.token,
-               o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd OR o.plan IS NOT NULL
+               o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd
                    OR o.why IS DISTINCT FROM 'enqueued',
                o.category, o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
                {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras,
