@@ -39,7 +39,7 @@ async def test_an_edited_letter_is_what_a_replay_sends(store):
 async def test_of_two_edits_of_one_version_the_second_is_refused(store):
     await dead(store, "a")
     await edit(store, payload=b"first")
-    with pytest.raises(EditConflict, match=r"version 2.*version 1"):
+    with pytest.raises(EditConflict, match=r"version 1.*version 2"):
         await edit(store, payload=b"second")
     assert (await get(store, "a")).payload == b"first"
     assert (await edit(store, payload=b"second", version=2)).payload_version == 3

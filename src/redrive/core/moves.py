@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from redrive.core.letter import Failure, Status, Try, instant
-from redrive.errors import MoveRefused
+from redrive.errors import EditConflict, MoveRefused
 
 MOVES: dict[tuple[Status, Status], str] = {
     (Status.PENDING, Status.IN_FLIGHT): "claim",
@@ -97,6 +97,23 @@ def check_verb(verb: str, letter_id: str, status: Status) -> None:
             f"can be {_PARTICIPLES[verb]}"
         )
         raise MoveRefused(message)
+
+
+EDITABLE = (Status.PENDING, Status.FAILED, Status.ARCHIVED)
+
+
+def check_edit(letter_id: str, status: Status, found: int, version: int) -> None:
+    """Raise MoveRefused unless a letter in *status* may be edited; EditConflict unless *found* is its *version*."""
+    if status not in EDITABLE:
+        raise MoveRefused(
+            f"cannot edit letter {letter_id!r}: it is {status}, and only a letter that is pending, failed "
+            "or archived can be edited"
+        )
+    if found != version:
+        raise EditConflict(
+            f"cannot edit letter {letter_id!r}: it was read at version {version} and is now at version {found}; "
+            "somebody edited it meanwhile, so read it again and edit that"
+        )
 
 
 _PARTICIPLES = {

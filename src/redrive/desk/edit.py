@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from redrive.core.moves import check_edit
 from redrive.desk.inspect import show
 from redrive.desk.views import is_json, pretty_json
-from redrive.errors import EditConflict, MoveRefused, PayloadError
+from redrive.errors import MoveRefused, PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +75,7 @@ async def edit(
     """
     before = await show(store, letter_id)
     target = content_type or before.content_type
-    _check_version(before, version)
+    check_edit(before.id, before.status, before.payload_version, version)
     if is_json(target):
         _check_json(letter_id, payload)
     if payload == before.payload and target == before.content_type:
@@ -168,15 +169,6 @@ def _one_below_the_other(gone: list[str], come: list[str], start: int) -> Iterat
         yield from (f"{sign}{text}" for text in lines[:room])
         if len(lines) > room:
             yield f"{sign}… {len(lines) - room} more lines"
-
-
-def _check_version(letter: Letter, version: int) -> None:
-    if letter.payload_version != version:
-        message = (
-            f"cannot edit letter {letter.id!r}: it was read at version {version} and is now at version "
-            f"{letter.payload_version}; somebody edited it meanwhile, so read it again and edit that"
-        )
-        raise EditConflict(message)
 
 
 def _check_json(letter_id: str, payload: bytes) -> None:

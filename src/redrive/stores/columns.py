@@ -1,8 +1,9 @@
 """
-Columns that hold JSON: extras, attempt logs, ended cycles, what a worker takes.
+Columns that somebody else may have spoilt: words, numbers and JSON.
 
-Owns their shapes, the same in every store that keeps rows. A column that somebody else spoilt must
-not stop its letter, let alone its neighbours: it reads as empty. Knows no row and no database.
+Owns the shapes of extras, attempt logs, ended cycles and what a worker takes, the same in every store that keeps
+rows. A column that somebody else spoilt must not stop its letter, let alone its neighbours: it reads as empty, or as
+it stands. Knows no row and no database.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from redrive.core.letter import FailureCycle, Try
+from redrive.core.letter import FailureCycle, Priority, Status, Try
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft
@@ -35,6 +36,19 @@ _taken = msgspec.json.Decoder(tuple[str | tuple[str, ...], ...])
 encode = msgspec.json.Encoder().encode
 _NOTHING = Extras()
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # no text; deeper than this Python reads
+
+
+_STATUSES: dict[str, Status] = {str(status): status for status in Status}
+
+
+def status_of(column: str) -> Status:
+    """Return the status; a word that no release knows stays what it is: it is shown, and no verb is for it."""
+    return _STATUSES.get(column, column)  # type: ignore[arg-type]
+
+
+def priority_of(column: int) -> Priority:
+    """Return the priority, or the nearest to a number that no release knows."""
+    return Priority(min(max(column, Priority.HIGH), Priority.LOW))
 
 
 def extras_of(draft: Draft) -> bytes | None:
@@ -75,7 +89,7 @@ def taken_by(beat: WorkerBeat) -> bytes:
 
 def read_taken(column: bytes | str) -> Taken:
     """Decode what a worker takes; one of an earlier release says nothing of breakers."""
-    entries = _taken.decode(column)
+    entries = _read(_taken, column, ())
     placed = [(*entry, "")[:3] for entry in entries if not isinstance(entry, str)]
     if not placed:
         return Taken(tuple(str(entry) for entry in entries))

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from redrive.core import query as queries
 from redrive.core.letter import Letter, Status
-from redrive.core.moves import VERBS, check_verb
+from redrive.core.moves import VERBS, check_edit, check_verb
 from redrive.core.plan import Plan, Step
-from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.stores.grouping import FORGOTTEN_AFTER
 from redrive.stores.memory import changes, finding
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Retention
     from redrive.stores.memory.ledger import Ledger
     from redrive.stores.memory.shelf import Row
-
-EDITABLE = (Status.PENDING, Status.FAILED, Status.ARCHIVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,24 +146,11 @@ def edit(
 ) -> Letter:
     """Replace a payload if nobody did so since *version*."""
     row = _row(ledger, letter_id)
-    _refuse_edit(row.letter, version)
+    check_edit(letter_id, row.letter.status, row.letter.payload_version, version)
     letter = replace(changes.edited(row.letter, payload, content_type, ledger.now_us), token=ledger.next_token())
     ledger.shelf.change(row, letter)
     ledger.audit(by, "edit", letter_id, 1, reason)
     return finding.seen(ledger, row)
-
-
-def _refuse_edit(letter: Letter, version: int) -> None:
-    if letter.status not in EDITABLE:
-        raise MoveRefused(
-            f"cannot edit letter {letter.id!r}: it is {letter.status}, and only a letter that is pending, failed "
-            "or archived can be edited"
-        )
-    if letter.payload_version != version:
-        raise EditConflict(
-            f"cannot edit letter {letter.id!r}: its payload is at version {letter.payload_version} and the edit "
-            f"was made of version {version}; read it again and edit that"
-        )
 
 
 def retain(ledger: Ledger, retention: Retention, limit: int) -> int:

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from redrive.core.letter import Status
-from redrive.core.moves import VERBS, check_verb
+from redrive.core.moves import VERBS, check_edit, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.core.query import parse
-from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.failpoints import hit
-from redrive.stores.columns import encode
+from redrive.stores.columns import encode, status_of
 from redrive.stores.postgres import finding
 from redrive.stores.postgres.compiling import compile_query
 from redrive.stores.postgres.putting import canonical
@@ -60,7 +59,7 @@ async def act(
     for letter_id in ids:
         if letter_id not in locked:
             raise LetterNotFound(letter_id)
-        check_verb(verb, letter_id, Status(locked[letter_id]["status"]))
+        check_verb(verb, letter_id, status_of(locked[letter_id]["status"]))
     seqs = [places[letter_id] for letter_id in ids]
     before = await finding.letters(turn, seqs) if verb == "purge" else {}
     await _carry_out(turn, verb, seqs, Doing(by, reason, generation=generation))
@@ -200,23 +199,11 @@ async def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int
     locked = await turn.row("version", found["seq"])
     if locked is None:  # it was removed in this moment
         raise LetterNotFound(letter_id)
-    _refuse_edit(letter_id, locked["status"], locked["payload_version"], version)
+    check_edit(letter_id, status_of(locked["status"]), locked["payload_version"], version)
     payload, content_type = body
     await turn.rows("edit", found["seq"], payload, escape(content_type), turn.now.wall)
     await turn.audit(by, "edit", letter_id, 1, reason)
     return (await finding.letters(turn, [found["seq"]]))[found["seq"]]
-
-
-def _refuse_edit(letter_id: str, status: str, found: int, version: int) -> None:
-    if status in (Status.IN_FLIGHT, Status.DELIVERED):
-        raise MoveRefused(
-            f"cannot edit letter {letter_id!r}: it is {status}; only a pending, failed or archived one can be edited"
-        )
-    if found != version:
-        raise EditConflict(
-            f"cannot edit letter {letter_id!r}: its payload is at version {found}, and version {version} was edited; "
-            "read it again and edit that"
-        )
 
 
 async def retain(turn: Turn, retention: Retention, limit: int) -> int:

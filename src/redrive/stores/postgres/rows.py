@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try, age_of
-from redrive.stores.columns import UNREADABLE, read_extras, read_history, read_tries
+from redrive.stores.columns import UNREADABLE, priority_of, read_extras, read_history, read_tries, status_of
 from redrive.stores.contract import Claim
 from redrive.stores.postgres.texts import NONE, Whole, unescape, unescape_all
 
@@ -45,8 +45,8 @@ def without_payload(columns: str) -> str:
 def letter_of(row: Any, names: Whole = NONE) -> Letter:
     """Build the whole letter from a row of LETTER; *names* are what long names stand for."""
     values = list(row[1:_ODD])
-    values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
-    values[_STATUS - 1] = Status(row[_STATUS])
+    values[_PRIORITY - 1] = priority_of(row[_PRIORITY])
+    values[_STATUS - 1] = status_of(row[_STATUS])
     return _whole(values, row[_ODD:], names)
 
 

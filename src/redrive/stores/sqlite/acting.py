@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from redrive.core.letter import FailureCycle, Status, instant
-from redrive.core.moves import VERBS, check_verb
+from redrive.core.moves import VERBS, check_edit, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.core.query import Query, parse
-from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PlanNotFound
+from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.sqlite import finding, lanes, rows
@@ -97,7 +97,7 @@ def act(turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, 
     if not found:
         return []
     for row in found:
-        check_verb(verb, row.id, Status(row.status))
+        check_verb(verb, row.id, columns.status_of(row.status))
     gone = [finding.get(turn.connection, row.id) for row in found] if verb == "purge" else []
     _CARRIED_OUT_BY[verb](turn, found, Act(turn.next_token(), by, reason, generation=generation))
     target = found[0].id if len(found) == 1 else f"{len(found)} letters"
@@ -324,14 +324,4 @@ def _refuse_edit(turn: Turn, letter_id: str, version: int) -> None:
     if row is None:
         raise LetterNotFound(letter_id)
     status, found = row
-    if status in (Status.IN_FLIGHT, Status.DELIVERED):
-        message = (
-            f"cannot edit letter {letter_id!r}: it is {status}; only a pending, failed or archived one can be edited"
-        )
-        raise MoveRefused(message)
-    if found != version:
-        message = (
-            f"cannot edit letter {letter_id!r}: its payload is at version {found}, and version {version} was edited; "
-            "read it again and edit that"
-        )
-        raise EditConflict(message)
+    check_edit(letter_id, columns.status_of(status), found, version)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from redrive.core.letter import JSON, Letter, Priority, Status, age_of
-from redrive.stores.columns import read_extras, read_history, read_tries
+from redrive.stores.columns import priority_of, read_extras, read_history, read_tries, status_of
 from redrive.stores.contract import Claim
 
 LARGE = 4_096  # a larger payload lives in `bodies`, so that a move does not rewrite it
@@ -40,8 +40,8 @@ def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
     """Build the whole letter from a row of ALL."""
     values = list(row[1 : 1 + _COLUMNS])
     values[_PAYLOAD - 1] = payload_of(connection, row)
-    values[_PRIORITY - 1] = PRIORITIES[row[_PRIORITY]]
-    values[_STATUS - 1] = Status(row[_STATUS])
+    values[_PRIORITY - 1] = priority_of(row[_PRIORITY])
+    values[_STATUS - 1] = status_of(row[_STATUS])
     extras, tries, history = row[1 + _COLUMNS :]
     found = read_extras(extras)
     whole: list[Any] = [*values, found.headers, found.metadata, found.after, read_tries(tries), read_history(history)]
@@ -53,7 +53,8 @@ def payload_of(connection: apsw.Connection, row: tuple[Any, ...]) -> bytes:
     kept = row[_PAYLOAD]
     if kept is not None:
         return kept  # type: ignore[no-any-return]
-    return the_row(connection, "SELECT body FROM bodies WHERE seq = ?", (row[0],))[0]  # type: ignore[no-any-return]
+    body = connection.execute("SELECT body FROM bodies WHERE seq = ?", (row[0],)).fetchone()
+    return b"" if body is None else body[0]  # type: ignore[no-any-return]
 
 
 def the_row(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> tuple[Any, ...]:

@@ -211,12 +211,16 @@ END $$;
 
 -- ---------------------------------------------------------------------- settling
 
--- The attempt log without its tracebacks, if the line that comes has one: only the newest of a cycle is kept.
+-- The attempt log that a line is added to: its newest 49, without tracebacks if the line has one, because only the
+-- newest of a cycle is kept. What somebody else wrote there, and is no log, is none.
 CREATE FUNCTION {schema}.outbox_log(p_tries jsonb, p_line jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
 AS $$
-    SELECT CASE WHEN p_tries IS NULL OR NOT p_line ? 'traceback' THEN p_tries
-                ELSE (SELECT jsonb_agg(e.one - 'traceback' ORDER BY e.n)
-                        FROM jsonb_array_elements(p_tries) WITH ORDINALITY AS e (one, n)) END
+    SELECT CASE WHEN p_tries IS NULL OR jsonb_typeof(p_tries) <> 'array' THEN '[]'
+                WHEN NOT p_line ? 'traceback' AND jsonb_array_length(p_tries) < 50 THEN p_tries
+                ELSE (SELECT coalesce(jsonb_agg(CASE WHEN p_line ? 'traceback' AND jsonb_typeof(e.one) = 'object'
+                                                     THEN e.one - 'traceback' ELSE e.one END ORDER BY e.n), '[]')
+                        FROM jsonb_array_elements(p_tries) WITH ORDINALITY AS e (one, n)
+                       WHERE e.n > jsonb_array_length(p_tries) - 49) END
 $$;
 
 -- Carry out moves to failed or back to pending; return the places of those that were held.
@@ -252,9 +256,7 @@ BEGIN
                first_failed_at = CASE WHEN m.failed THEN coalesce(o.first_failed_at, p_now) ELSE o.first_failed_at END,
                release = coalesce(m.release, o.release), odd = o.odd OR m.odd,
                tries = CASE WHEN m.failed THEN
-                   CASE WHEN jsonb_array_length(o.tries) >= 50 THEN {schema}.outbox_log(o.tries, m.try) - 0
-                        ELSE coalesce({schema}.outbox_log(o.tries, m.try), '[]') END
-                   || (m.try || jsonb_build_object('attempt', o.attempts, 'at', {schema}.outbox_iso(p_now)))
+                   {schema}.outbox_log(o.tries, m.try) || (m.try || jsonb_build_object('attempt', o.attempts, 'at', {schema}.outbox_iso(p_now)))
                    ELSE o.tries END
           FROM asked AS m
          WHERE o.seq = m.ref AND o.token = m.token AND o.status || '' = p_from

@@ -20,14 +20,16 @@ BEGIN
            applied_policy = NULL, plan = nullif(p_plan, ''), generation = coalesce(p_generation, o.generation),
            odd = o.odd OR p_odd,
            failure_history =
-               CASE WHEN jsonb_array_length(o.failure_history) >= 20 THEN o.failure_history - 0
+               CASE WHEN jsonb_typeof(o.failure_history) <> 'array' THEN '[]'  -- somebody else wrote it
+                    WHEN jsonb_array_length(o.failure_history) >= 20 THEN o.failure_history - 0
                     ELSE o.failure_history END
                || jsonb_strip_nulls(jsonb_build_object(
                    'attempts', o.attempts, 'losses', nullif(o.losses, 0), 'error_type', nullif(o.error_type, ''),
                    'last_error', nullif(o.last_error, ''), 'category', nullif(o.category, ''),
                    'fingerprint', nullif(o.fingerprint, ''), 'why', nullif(o.why, ''),
                    'first_failed_at', {schema}.outbox_iso(o.first_failed_at),
-                   'failed_at', {schema}.outbox_iso(o.failed_at), 'tries', o.tries, 'generation', o.generation,
+                   'failed_at', {schema}.outbox_iso(o.failed_at),
+                   'tries', CASE WHEN jsonb_typeof(o.tries) = 'array' THEN o.tries END, 'generation', o.generation,
                    'release', o.release, 'replayed_at', {schema}.outbox_iso(p_now), 'replayed_by', nullif(p_by, ''),
                    'reason', nullif(p_reason, ''), 'plan', nullif(p_plan, '')))
      WHERE o.seq = ANY (p_seqs);
