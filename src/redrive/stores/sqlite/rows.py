@@ -54,7 +54,7 @@ def payload_of(connection: apsw.Connection, row: tuple[Any, ...]) -> bytes:
     if kept is not None:
         return kept  # type: ignore[no-any-return]
     body = connection.execute("SELECT body FROM bodies WHERE seq = ?", (row[0],)).fetchone()
-    return b"" if body is None else body[0]  # type: ignore[no-any-return]
+    return b"" if body is None else body[0]
 
 
 def the_row(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> tuple[Any, ...]:
