@@ -10,6 +10,7 @@ from tests.stores.samples import (
     DELIVERED,
     KIND,
     QUEUE,
+    WANT,
     act,
     after,
     check_books,
@@ -31,6 +32,7 @@ from tests.stores.samples import (
 )
 
 from redrive.core.letter import Letter, Priority, Status
+from redrive.core.plan import Plan
 from redrive.core.query import parse
 from redrive.desk.copy import copy
 from redrive.errors import CopyRefused
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Store
 
 NAMES = ("there", "here")
+KEYS = ("order-17", "order-18\x00", "long" * 300)  # that were handled
 
 
 @pytest.fixture
@@ -77,7 +80,11 @@ async def fill(store: Store, clock) -> None:
     await act(store, "archive", "put away")
     await act(store, "replay", "old", "replayed", generation=4)
     await settle_all(store, give_up(failure("again\x00", fingerprint="f2", error_type="E" * 700)))
-    await act(store, "replay", "replayed")
+    plan = await store.start_plan(
+        Plan(verb="replay", query=f"id:{letter_id('replayed')}", by="ada", reason="", cutoff=0)
+    )
+    while not plan.done:
+        plan = (await store.step(plan.id, limit=10)).plan
     clock.advance(7)
     await put(
         store,
@@ -107,7 +114,8 @@ async def fill(store: Store, clock) -> None:
     )
     [first, _] = await claim(store, queue="lane")
     await store.settle([(first, retry(5.0))])
-    await store.handled("mailer", "order-17")
+    for key in KEYS:
+        await store.handled("mailer", key)
 
 
 def plain(letter: Letter) -> dict[str, object]:
@@ -147,6 +155,8 @@ async def test_every_letter_arrives_as_it_is(ends):
     assert await everything(source) == before
     assert await in_order(target) == await in_order(source)
     assert {each["status"] for each in before.values()} == set(Status) - {Status.IN_FLIGHT}
+    told = {name for each in before.values() for name, value in each.items() if value}
+    assert told == set(Letter.__struct_fields__) - {"token", "worker"}
     await check_books(target)
     assert books(await target.tallies())["enqueued"] == len(before)
 
@@ -164,7 +174,7 @@ async def test_copied_again_nothing_is_doubled(ends):
     report = await copied(source, target)
     assert (report.copied, report.already_there, report.complete) == (0, first.copied, True)
     assert await everything(target) == before
-    assert (report.handled_keys, first.handled_keys) == (0, 1)
+    assert (report.handled_keys, first.handled_keys) == (0, len(KEYS))
 
 
 async def test_a_copy_that_was_interrupted_goes_on(ends):
@@ -187,7 +197,7 @@ async def test_work_goes_on_in_the_other_store(ends, clock):
     assert [letter.status for letter in await act(target, "restore", "put away", "cancelled")] == ["failed", "pending"]
     [receipt] = await target.put([draft("another", idempotency_key="order-17")])
     assert (receipt.duplicate, receipt.id) == (True, letter_id("old"))
-    assert not await target.handled("mailer", "order-17")
+    assert [await target.handled("mailer", key) for key in (*KEYS, "new")] == [False, False, False, True]
     clock.advance(10_000)
     ran = await settle_all(target, DELIVERED)
     assert {"old", "cancelled", "needed", "waited"} <= set(ran)
@@ -278,6 +288,21 @@ async def test_letters_that_come_meanwhile_are_missed_and_said_so(store, other):
     report = await copy(other, store, by="ada", names=NAMES, progress=enqueue)
     assert (report.copied, report.missed, report.complete) == (1, 1, False)
     assert (await copied(other, store)).complete
+
+
+async def test_letters_that_a_worker_takes_meanwhile_are_named(store, other):
+    await put(other, *[f"n{n}" for n in range(60)])
+    begun: list[int] = []
+
+    def work(done: int) -> None:
+        if not begun:
+            with suppress(StopIteration):
+                other.claim([WANT], lease=60.0, worker="w1").send(None)
+        begun.append(done)
+
+    report = await copy(other, store, by="ada", names=NAMES, progress=work)
+    assert (report.copied, report.not_copied, report.complete) == (50, 10, False)
+    assert all("it is in flight" in each.why for each in report.named)
 
 
 async def test_names_that_a_store_cannot_hold_are_named(store, other):
