@@ -13,11 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.core.letter import FailureCycle, Letter, Status, instant
-from redrive.core.moves import line_of, logged
+from redrive.core.moves import Move, line_of, logged
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft, Failure
-    from redrive.core.moves import Move
 
 MAX_TRIES = 50  # of the current cycle; the newest are kept
 MAX_CYCLES = 20  # in failure_history; `cycles` counts the others too
@@ -54,7 +53,8 @@ def accepted(draft: Draft, now: int) -> Letter:
     letter = replace(letter, attempts=draft.attempts, first_failed_us=draft.first_failed_us)
     failed = now if draft.failed_us is None else draft.failed_us
     error = _error(letter, draft.failure, failed)
-    return replace(letter, status=Status.FAILED, why="collected", failed_us=failed, **error)
+    tries = (line_of(Move(Status.FAILED, "collected", failure=draft.failure), at_us=now),)
+    return replace(letter, status=Status.FAILED, why="collected", failed_us=failed, tries=tries, **error)
 
 
 def claimed(letter: Letter, worker: str, now: int) -> Letter:
@@ -72,8 +72,8 @@ def settled(letter: Letter, move: Move, now: int) -> Letter:
         "losses": letter.losses + move.loss,
         "updated_us": now,
     }
-    if move.policy:
-        changes["applied_policy"] = move.policy
+    if move.policy or move.failure is not None:
+        changes["applied_policy"] = move.policy or None
     if move.to is Status.PENDING:
         changes["due_us"] = now + span(move.delay)
     if move.to is Status.FAILED:

@@ -167,7 +167,7 @@ def move_of(ref: int, token: int, move: Move, noted: dict[str, str]) -> MoveRow:
         "delay": round(move.delay * 1e6), "uncount": int(not move.counts), "loss": int(move.loss),
     }  # fmt: skip
     if failure is None:
-        return MoveRow(**plain, odd=is_odd(move.why))  # type: ignore[arg-type]
+        return MoveRow(**plain, policy=escape(move.policy), odd=is_odd(move.why + move.policy))  # type: ignore[arg-type]
     told = (
         move.why, failure.message, move.policy, failure.release or "", failure.rule, failure.place, failure.traceback,
     )  # fmt: skip

@@ -52,7 +52,7 @@ def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
         "WHERE seq = ?",
         (
             token, turn.now_us, move.why, not move.counts, move.loss, failure.category, failure.error_type,
-            failure.message, failure.fingerprint, turn.now_us, turn.now_us, move.policy, log(turn, row, move),
+            failure.message, failure.fingerprint, turn.now_us, turn.now_us, move.policy or None, log(turn, row, move),
             failure.release, row.seq,
         ),
     )  # fmt: skip

@@ -37,7 +37,7 @@ SELECT seq, queue, kind, key, attempts, first_failed_us, tries, lane FROM letter
 """
 _RELEASE = """
 UPDATE letters SET status = 'pending', token = ?, updated_us = ?, why = ?, due_us = ?,
-       attempts = attempts - ?, losses = losses + ? WHERE seq = ?
+       attempts = attempts - ?, losses = losses + ?, applied_policy = coalesce(?, applied_policy) WHERE seq = ?
 """
 _RETRY = """
 UPDATE letters SET category = ?, error_type = ?, last_error = ?, fingerprint = ?, applied_policy = ?, tries = ?,
@@ -127,7 +127,8 @@ def _move(turn: Turn, claim: Claim, move: Move, token: int) -> bool:
 
 def _release(turn: Turn, row: failing.Standing, move: Move, token: int) -> None:
     due = turn.now_us + round(move.delay * 1e6)
-    turn.sql(_RELEASE, (token, turn.now_us, move.why, due, not move.counts, move.loss, row.seq))
+    policy = move.policy or None
+    turn.sql(_RELEASE, (token, turn.now_us, move.why, due, not move.counts, move.loss, policy, row.seq))
     failure = move.failure
     if failure is not None:
         log = failing.log(turn, row, move)
@@ -138,7 +139,7 @@ def _release(turn: Turn, row: failing.Standing, move: Move, token: int) -> None:
                 failure.error_type,
                 failure.message,
                 failure.fingerprint,
-                move.policy,
+                policy,
                 log,
                 turn.now_us,
                 failure.release,

@@ -252,7 +252,7 @@ BEGIN
                error_type = CASE WHEN m.failed THEN m.error_type ELSE o.error_type END,
                last_error = CASE WHEN m.failed THEN m.error ELSE o.last_error END,
                fingerprint = CASE WHEN m.failed THEN m.fingerprint ELSE o.fingerprint END,
-               applied_policy = CASE WHEN m.failed THEN m.policy ELSE o.applied_policy END,
+               applied_policy = coalesce(nullif(m.policy, ''), CASE WHEN NOT m.failed THEN o.applied_policy END),
                first_failed_at = CASE WHEN m.failed THEN coalesce(o.first_failed_at, p_now) ELSE o.first_failed_at END,
                release = coalesce(m.release, o.release), odd = o.odd OR m.odd,
                tries = CASE WHEN m.failed THEN
