@@ -15,6 +15,7 @@ from tests.app import doomed
 from tests.engine.starting import soon
 
 from redrive import Redrive, Status
+from redrive.errors import StoreUnavailable
 from redrive.stores.clock import SystemClock
 from redrive.stores.sqlite import SqliteStore
 
@@ -119,11 +120,21 @@ async def test_a_process_that_starts_after_a_crash_takes_the_letter_at_once(data
         await app.close()
 
 
+async def beside_stopped(process: Process, database: Path) -> SqliteStore:
+    """Stop the worker, but not while it has the turn to write, which would keep others from opening the file."""
+    store = SqliteStore(database)
+    for _ in range(10):
+        os.kill(process.pid, signal.SIGSTOP)
+        with suppress(StoreUnavailable):
+            await store.open()
+            return store
+        os.kill(process.pid, signal.SIGCONT)
+    raise AssertionError("it was stopped in its turn each time")
+
+
 async def test_a_stopped_worker_keeps_its_letter_until_its_lease_ends(database):
     async with doomed_worker(database) as process:
-        os.kill(process.pid, signal.SIGSTOP)
-        now, later = SqliteStore(database), SqliteStore(database, clock=Later())
-        await now.open()
+        now, later = await beside_stopped(process, database), SqliteStore(database, clock=Later())
         await later.open()
         assert await now.expired(10) == []
         assert [beat.alive for beat in await now.workers()] == [True]

@@ -6,10 +6,19 @@ import asyncio
 import re
 
 import pytest
+import structlog
 from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive.errors import SourceError
 from redrive.sources.kafka.facts import named
+
+
+@pytest.fixture(autouse=True)
+def _standard_log():
+    """Another test of this process may have set up structlog."""
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
 
 
 def said(caplog, group):

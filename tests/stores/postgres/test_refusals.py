@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 import pytest
+from msgspec import structs
 from tests.stores.samples import draft, put
 
 from redrive.errors import QueueFull, StoreError
@@ -33,8 +34,10 @@ async def test_a_refusal_does_not_quote_the_row(store, connection):
 
 
 async def test_a_value_that_the_driver_cannot_send_is_not_quoted(store):
+    spoilt = draft("a")
+    structs.force_setattr(spoilt, "payload", CARD)  # text, where bytes are promised
     with pytest.raises(StoreError, match="22000") as refused:
-        await put(store, draft("a", payload=CARD))  # text, where bytes are promised
+        await put(store, spoilt)
     assert CARD not in told(refused.value)
 
 
