@@ -110,6 +110,14 @@ async def test_claiming_nothing_costs_no_allowance(store):
     assert len(await claim(store)) == 2
 
 
+async def test_another_rate_lets_a_second_worth_begin_at_once_and_the_same_one_nothing_more(store):
+    await store.declare([QueueSpec(name=QUEUE)])
+    await put(store, *(f"n{n}" for n in range(20)))
+    for rate, begun in ((5, 5), (5, 0), (3, 3), (3, 0), (8, 8)):
+        await store.declare([QueueSpec(name=QUEUE, rate=rate)])
+        assert len(await claim(store)) == begun
+
+
 async def test_a_rate_may_be_lifted(store):
     await store.declare([QueueSpec(name=QUEUE, rate=1)])
     await put(store, *"abc")

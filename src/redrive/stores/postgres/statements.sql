@@ -77,10 +77,12 @@ SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)  -- a no
 -- ---------------------------------------------------------------------- what all workers share
 
 -- name: declare
-INSERT INTO {schema}.outbox_queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at)
+INSERT INTO {schema}.outbox_queues AS q (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at)
 VALUES ($1, $2, $3, $4::double precision, $5, greatest(1, coalesce($4::double precision, 0)), coalesce({schema}.outbox_at($6), clock_timestamp()))
 ON CONFLICT (name) DO UPDATE SET ordered = excluded.ordered, max_size = excluded.max_size, rate = excluded.rate,
-    max_in_flight = excluded.max_in_flight
+    max_in_flight = excluded.max_in_flight,  -- under another rate the allowance starts afresh
+    allowance = CASE WHEN q.rate IS NOT DISTINCT FROM excluded.rate THEN q.allowance ELSE excluded.allowance END,
+    allowance_at = CASE WHEN q.rate IS NOT DISTINCT FROM excluded.rate THEN q.allowance_at ELSE excluded.allowance_at END
 
 -- name: is_ordered
 SELECT ordered FROM {schema}.outbox_queues WHERE name = $1 FOR UPDATE

@@ -37,7 +37,10 @@ def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
         turn.sql(
             "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordered = excluded.ordered, "
-            "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight",
+            "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight, "
+            # Under another rate the allowance starts afresh.
+            "allowance = iif(rate IS excluded.rate, allowance, excluded.allowance), "
+            "allowance_at = iif(rate IS excluded.rate, allowance_at, excluded.allowance_at)",
             (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), turn.lease(0)),
         )
         if bool(before.ordered) != spec.ordered:
