@@ -18,13 +18,19 @@ SELECT id, event_type, event_version, occurred_at, source, target, channel, gene
   FROM {schema}.outbox;
 
 -- For producers that can insert and cannot call a function: an insert into the view enqueues a letter. A column that
--- the producer leaves out has the default of outbox_enqueue; RETURNING id gives the id that is kept.
-CREATE FUNCTION {schema}.outbox_insert_event() RETURNS trigger LANGUAGE plpgsql
+-- the producer leaves out has the default of outbox_enqueue; RETURNING gives the letter that is kept.
+CREATE FUNCTION {schema}.outbox_write_event() RETURNS trigger LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF NEW.status <> 'pending' THEN
-        RAISE EXCEPTION 'cannot insert event % as %: an event begins as pending', NEW.event_type, NEW.status
-            USING ERRCODE = 'check_violation', HINT = 'Leave the column status out.';
+    IF TG_OP <> 'INSERT' THEN  -- a row that changes behind the counts would make the books wrong
+        RAISE EXCEPTION 'cannot % an event: its row is redrive''s', lower(TG_OP)
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use outbox_replay(), or the command redrive.';
+    END IF;
+    IF coalesce(NEW.status, 'pending') <> 'pending' OR coalesce(NEW.attempts, 0) <> 0 OR num_nonnulls(
+           NEW.last_error, NEW.first_failed_at, NEW.failed_at, NEW.deleted_at, NEW.lease_until, NEW.worker,
+           NEW.category, NEW.error_type, NEW.fingerprint) > 0 THEN
+        RAISE EXCEPTION 'cannot insert event % with a past: an event begins as pending', NEW.event_type
+            USING ERRCODE = 'check_violation', HINT = 'Leave status, attempts and everything about failures out.';
     END IF;
     NEW.id := {schema}.outbox_enqueue(
         p_event_type => NEW.event_type, p_payload => NEW.payload, p_queue => coalesce(NEW.queue, 'default'),
@@ -34,10 +40,11 @@ BEGIN
         p_workspace_id => NEW.workspace_id, p_channel => coalesce(NEW.channel, 'outbox_default'),
         p_event_version => coalesce(NEW.event_version, 1), p_trace_context => NEW.trace_context,
         p_occurred_at => NEW.occurred_at);
+    SELECT * INTO NEW FROM {schema}.outbox_events WHERE id = NEW.id;  -- for RETURNING
     RETURN NEW;
 END $$;
-CREATE TRIGGER outbox_insert_event INSTEAD OF INSERT ON {schema}.outbox_events
-    FOR EACH ROW EXECUTE FUNCTION {schema}.outbox_insert_event();
+CREATE TRIGGER outbox_write_event INSTEAD OF INSERT OR UPDATE OR DELETE ON {schema}.outbox_events
+    FOR EACH ROW EXECUTE FUNCTION {schema}.outbox_write_event();
 
 -- Enqueue a letter in the caller's own transaction; return its id, or that of the letter already kept under its
 -- idempotency key. p_notify wakes workers at the commit (it takes a lock that all commits with NOTIFY share).
