@@ -19,7 +19,7 @@ RedriveError
 ├── SourceError              a source cannot be used as asked
 ├── WorkerExhausted          too many of a worker's threads hang; start it anew
 └── StoreError
-    ├── StoreUnavailable     try again later; nothing was written
+    ├── StoreUnavailable     try again later; nothing was acknowledged
     ├── StoreClosed          the store was closed
     ├── StoreDamaged         the file is not a redrive database, or it is broken
     └── SchemaMismatch       the database's schema does not fit this release
@@ -127,7 +127,7 @@ class StoreError(RedriveError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or cannot write now; nothing was written, try again later."""
+    """The store cannot be reached or cannot write now; nothing was acknowledged, try again later."""
 
 
 class StoreClosed(StoreError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import pytest
 from tests.app.waiting import until
 from tests.engine.starting import soon
@@ -235,3 +237,49 @@ async def test_an_outage_is_told_once_and_so_is_its_end(app, away, clock):
 
 async def _nothing(order: dict) -> None:
     pass
+
+
+async def test_a_worker_waits_while_the_wal_of_another_file_lies_beside_a_backup_and_then_goes_on(folder):
+    path, wal = folder / "redrive.db", folder / "redrive.db-wal"
+    app = Redrive(f"sqlite:///{path}")
+    facts, ran, refused = [], [], asyncio.Event()
+    app.listen(facts.append)
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        ran.append(order["n"])
+
+    await app.enqueue("order.created", {"n": 1})
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        connection.execute("VACUUM INTO ?", (str(folder / "backup.db"),))
+    app.store.exchange = _telling(app.store.exchange, refused, after=5)
+    task = asyncio.ensure_future(app.run(signals=False))
+    await until(lambda: ran == [1])
+    (folder / "backup.db").rename(path)
+    done, _ = await soon(
+        asyncio.wait([task, asyncio.ensure_future(refused.wait())], return_when=asyncio.FIRST_COMPLETED)
+    )
+    assert task not in done, "the worker ended"
+    wal.unlink()
+    await until(lambda: ran == [1, 1])  # as the backup has it
+    await app.enqueue("order.created", {"n": 2})
+    await until(lambda: ran == [1, 1, 2])
+    app.stop()
+    await soon(task)
+    assert [type(fact) for fact in facts if isinstance(fact, (StoreAway, StoreBack))] == [StoreAway, StoreBack]
+
+
+def _telling(call: Any, told: asyncio.Event, *, after: int) -> Any:
+    """Return *call*, setting *told* once it was refused so often because of a WAL that belongs elsewhere."""
+    refusals: list[str] = []
+
+    async def watched(*given: Any, **named: Any) -> Any:
+        try:
+            return await call(*given, **named)
+        except StoreUnavailable as error:
+            refusals.append(str(error))
+            if sum("does not belong" in refusal for refusal in refusals) >= after:
+                told.set()
+            raise
+
+    return watched

@@ -92,7 +92,9 @@ async def test_a_backup_copied_over_a_crashed_file_is_not_broken_by_the_old_wal(
     crash(path, crashed)
     shutil.copyfile(backup, crashed)
     before = crashed.read_bytes(), crashed.with_name("redrive.db-wal").read_bytes()
-    with pytest.raises(StoreDamaged, match=r"-wal' does not belong to .*nothing was applied.*move .* away"):
+    with pytest.raises(
+        StoreDamaged, match=r"-wal' does not belong to .*nothing was applied.*move .* away.*will be missing"
+    ):
         await SqliteStore(crashed, clock=clock).open()
     assert (crashed.read_bytes(), crashed.with_name("redrive.db-wal").read_bytes()) == before
     crashed.with_name("redrive.db-wal").unlink()
@@ -196,19 +198,41 @@ def test_a_process_killed_over_a_new_file_leaves_one_that_opens(path, clock):
     assert asyncio.run(kept(path, clock)) == {"first"}
 
 
+_GOES_ON = (
+    r"-wal' does not belong to .*nothing was applied.*move .*-wal' and the -shm file beside it away, and this process "
+    r"goes on by itself.*letters that are only in the -wal will be missing"
+)
+
+
 async def test_a_backup_put_in_its_place_beside_the_old_wal_is_refused_by_a_running_store(sqlite, path):
     await put(sqlite, "a")
     vacuum(path, path.with_name("backup.db"))
     await put(sqlite, "b")
     path.with_name("backup.db").rename(path)
-    with pytest.raises(StoreUnavailable, match="another file was put in its place"):
+    with pytest.raises(StoreUnavailable, match=r"another file was put in its place.*-wal' lies beside it, move that"):
         await put(sqlite, "c")
-    with pytest.raises(StoreDamaged, match="does not belong"):
-        await put(sqlite, "d")
+    for asked in (put(sqlite, "d"), sqlite.get(letter_id("a"))):
+        with pytest.raises(StoreUnavailable, match=_GOES_ON):
+            await asked
     for ending in ("-wal", "-shm"):
         path.with_name(path.name + ending).unlink()
     await put(sqlite, "f")
     assert names(await claim(sqlite)) == ["a", "f"]
+    await check_books(sqlite)
+
+
+async def test_a_running_store_goes_on_once_the_file_that_the_wal_belongs_to_is_back(sqlite, path):
+    await put(sqlite, "a")
+    vacuum(path, path.with_name("backup.db"))
+    await put(sqlite, "b")
+    path.rename(path.with_name("old.db"))
+    path.with_name("backup.db").rename(path)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await put(sqlite, "c")
+    path.with_name("old.db").rename(path)
+    await put(sqlite, "d")
+    assert {"a", "b", "d"} <= set(names(await claim(sqlite)))
     await check_books(sqlite)
 
 

@@ -98,6 +98,32 @@ async def test_who_only_reads_notices_too_that_another_file_is_there(sqlite, pat
 
 
 @pytest.mark.parametrize("endings", [("-wal",), ("-shm",), ("-wal", "-shm")])
+async def test_a_letter_that_was_refused_and_kept_all_the_same_is_not_doubled_by_trying_again(sqlite, path, endings):
+    await put(sqlite, "a")
+    remove(path, *endings)
+    again = r"may have been kept: try again with the same id or idempotency key"
+    with pytest.raises(StoreUnavailable, match=again):
+        await sqlite.put([draft("b", idempotency_key="of b")])
+    [receipt] = await sqlite.put([draft("another id", idempotency_key="of b")])
+    assert await kept(sqlite) == {letter_id("a"), receipt.id}
+    await check_books(sqlite)
+
+
+async def test_a_running_store_makes_no_database_of_an_empty_file_that_a_copy_begins_with(sqlite, path):
+    await put(sqlite, "a")
+    back_up(path, path.with_name("backup.db"))
+    remove(path, "", "-wal", "-shm")
+    path.touch()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await put(sqlite, "b")
+    assert path.stat().st_size == 0
+    shutil.copyfile(path.with_name("backup.db"), path)
+    await put(sqlite, "c")
+    assert await kept(sqlite) == {letter_id("a"), letter_id("c")}
+
+
+@pytest.mark.parametrize("endings", [("-wal",), ("-shm",), ("-wal", "-shm")])
 async def test_files_beside_the_database_that_are_removed_cost_no_letter(sqlite, path, endings, clock):
     await put(sqlite, "a")
     remove(path, *endings)

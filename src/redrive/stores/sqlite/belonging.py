@@ -35,20 +35,28 @@ _MAGIC = 0x377F0682  # the last bit says how its checksums are made
 _TRIES = 3
 
 
+class StrangerWal(StoreUnavailable):
+    """A WAL of another database lies beside the file; a running process waits until somebody moves it away."""
+
+
 def next_mark(before: bytes, schema: int) -> bytes:
     """Return the mark of a transaction that follows the one marked *before*."""
     return _SIGN + before[-_LENGTH:].rjust(_LENGTH, b"\0") + secrets.token_bytes(8) + schema.to_bytes(4)
 
 
-def refuse_stranger(database: int, wal: str, path: str) -> None:
-    """Raise StoreDamaged if the WAL at *wal* belongs to another database than the open file *database*."""
+def refuse_stranger(database: int, wal: str, path: str, *, running: bool) -> None:
+    """
+    Refuse a WAL at *wal* that belongs to another database than the open file *database*.
+
+    Raise StrangerWal for a process that is *running* on the path, StoreDamaged for one that begins.
+    """
     for _ in range(_TRIES):  # others may be at work: what was read must not have changed meanwhile
         before = _stand(database)
         found = _marks(wal)
         if found is None or _belongs(before, *found):
             return
         if before == _stand(database) and found == _marks(wal):
-            raise StoreDamaged(_stranger(path, wal))
+            raise StrangerWal(_wait(path, wal)) if running else StoreDamaged(_stranger(path, wal))
 
 
 def refuse_stale_index(shm: str, wal: str, path: str) -> None:
@@ -187,7 +195,23 @@ def _stale(path: str, shm: str) -> str:
 
 def _stranger(path: str, wal: str) -> str:
     return (
-        f"{wal!r} does not belong to {path!r}: another file, perhaps a backup, was put in the place of the one that it "
-        "belongs to; nothing was applied or changed. If that file is what you want, stop every process that uses it, "
-        f"move {wal!r} and the -shm file beside it away, and open it again; what is only in them is lost to it"
+        f"{_no_part_of(path, wal)}. If that file is what you want, stop every process that uses it, "
+        f"move {wal!r} and the -shm file beside it away, and open it again; {_MISSING}"
     )
+
+
+def _wait(path: str, wal: str) -> str:
+    return (
+        f"cannot use {path!r} now: {_no_part_of(path, wal)}. If that file is what you want, move {wal!r} and the -shm "
+        f"file beside it away, and this process goes on by itself with the file that is there then; {_MISSING}"
+    )
+
+
+def _no_part_of(path: str, wal: str) -> str:
+    return (
+        f"{wal!r} does not belong to {path!r}: another file, perhaps a backup, was put in the place of the one that it "
+        "belongs to; nothing was applied or changed"
+    )
+
+
+_MISSING = "letters that are only in the -wal will be missing"

@@ -53,16 +53,18 @@ class Connections:
         """Open the file, make or update its schema, hold it, connect."""
         self._hold = self._take(create=create)
         try:
-            self._refuse_others_leavings(self._hold)
+            self._refuse_others_leavings(self._hold, running=not create)
             self._make_ready()
             self._connect(self._hold)
         except BaseException:
             self._close_all()
             raise
 
-    def _refuse_others_leavings(self, hold: Hold) -> None:
+    def _refuse_others_leavings(self, hold: Hold, *, running: bool) -> None:
+        if running and not os.fstat(hold.descriptor).st_size:  # a copy begins with nothing
+            raise FileLost(missing(self._file.path))
         real = os.path.realpath(self._file.path)
-        refuse_stranger(hold.descriptor, f"{real}-wal", self._file.path)
+        refuse_stranger(hold.descriptor, f"{real}-wal", self._file.path, running=running)
         if hold.is_first:  # looking at it would drop the locks of another store of this process
             refuse_stale_index(f"{real}-shm", f"{real}-wal", self._file.path)
 

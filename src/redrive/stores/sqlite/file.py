@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from redrive.errors import SchemaMismatch, StoreDamaged, StoreError, StoreUnavailable
+from redrive.stores.sqlite.place import UNSURE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +146,7 @@ def explain_error(error: apsw.Error, path: str) -> StoreError:
     for kinds, raised, sentence in _EXPLAINED:
         if isinstance(error, kinds):
             return raised(sentence.format(path=repr(path), error=error))
-    return StoreUnavailable(f"cannot use {path!r}: {error}; nothing was acknowledged, try again")
+    return StoreUnavailable(f"cannot use {path!r}: {error}; {UNSURE}")
 
 
 _EXPLAINED: list[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], type[StoreError], str]] = [

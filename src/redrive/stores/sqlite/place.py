@@ -13,9 +13,11 @@ import os
 from redrive.errors import StoreUnavailable
 from redrive.stores.sqlite.hold import identity_of
 
+UNSURE = "nothing was acknowledged, but it may have been kept: try again with the same id or idempotency key"
+
 
 class FileLost(StoreUnavailable):
-    """The file that was opened is no longer the one at its path; nothing was acknowledged."""
+    """The file that was opened is no longer the one at its path; what was under way may have been kept, or not."""
 
 
 class Place:
@@ -56,19 +58,20 @@ class Place:
             return missing(self._path)
         if now != self._database:
             return (
-                f"cannot use {self._path!r}: another file was put in its place while it was in use; "
-                "nothing was acknowledged, try again on the file that is there now"
+                f"cannot use {self._path!r}: another file was put in its place while it was in use; {UNSURE}. "
+                "This process goes on with the file that is there now; "
+                f"if the old {self.wal!r} lies beside it, move that and the -shm file away"
             )
         return (
             f"cannot use {self._path!r}: its -wal or -shm file was removed or replaced while it was in use, by hand "
-            "or by a second SQLite library in this process; nothing was acknowledged, try again; "
-            "look at the file from another process, or by a file:…?mode=ro URI"
+            f"or by a second SQLite library in this process; {UNSURE}. "
+            "Look at the file from another process, or by a file:…?mode=ro URI"
         )
 
 
 def missing(path: str) -> str:
     """Say that there is no file any more."""
     return (
-        f"cannot use {path!r}: the file was removed or moved away while it was in use; nothing was acknowledged; "
-        "put it back, or restart this process to begin with an empty one"
+        f"cannot use {path!r}: the file was removed or moved away while it was in use; "
+        f"put it back, or restart this process to begin with an empty one; {UNSURE}"
     )
