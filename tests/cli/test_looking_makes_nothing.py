@@ -99,6 +99,23 @@ def test_a_sqlite_file_that_is_not_there_or_empty_stays_so(tmp_path, empty):
         assert not empty or not path.stat().st_size, name
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("sqlite:///:memory:", "it is no file; memory:// keeps them in memory"),
+        ("sqlite:///{folder}/none.db?mode=ro", "takes none; leave them out"),
+    ],
+)
+@pytest.mark.parametrize("command", [*LOOKING, "migrate"])
+def test_a_url_that_no_command_can_use_is_refused_for_that_and_not_for_its_missing_file(tmp_path, url, why, command):
+    done = run(url.format(folder=tmp_path), *LOOKING.get(command, [command]))
+    assert done.exit_code == 1
+    assert why in done.stderr
+    assert "redrive migrate" not in done.output
+    assert "will be made" not in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---------------------------------------------------------------------- a password that was not percent-encoded
 
 

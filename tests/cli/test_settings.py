@@ -181,6 +181,14 @@ def test_check_of_a_missing_file_says_that_it_will_be_made(tmp_path):
     assert "new.db' is not there yet: it will be made at first use" in done.stdout
 
 
+def test_check_does_not_promise_a_file_where_none_can_be_made(tmp_path):
+    done = CliRunner().invoke(app, ["--url", f"sqlite:///{tmp_path}/nowhere/new.db", "check"])
+
+    assert done.exit_code == 1
+    assert "is not a folder that can be written" in done.stderr
+    assert "will be made" not in done.output
+
+
 @pytest.mark.parametrize("written", [["--url", "{url}"], ["--url={url}"]])
 def test_the_url_may_stand_after_the_command(redrive, failures, written):
     given = [word.format(url=redrive.url) for word in written]

@@ -86,11 +86,19 @@ def refuse_absent(url: str, *, create: bool) -> None:
         )
     absent = None if create else absent_file(url)
     if absent is not None:
+        refuse_unusable(url)
         found = "it is empty" if absent.exists() else "there is no such file"
         raise StoreUnavailable(
             f"cannot open {str(absent)!r}: {found}; name another with --url or REDRIVE_URL, "
             "or make it with `redrive migrate`"
         )
+
+
+def refuse_unusable(url: str) -> None:
+    """Raise SettingsError for a URL behind which there can be no store, whether or not its file is there."""
+    from redrive.wiring import open_store
+
+    open_store(url)  # opens nothing yet
 
 
 def _user() -> str:

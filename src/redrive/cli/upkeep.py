@@ -10,10 +10,12 @@ import typer
 
 from redrive.cli.options import AsJson
 from redrive.cli.output import counted, emit, note, say
-from redrive.cli.session import absent_file, settings_of, with_store
+from redrive.cli.session import absent_file, refuse_unusable, settings_of, with_store
 from redrive.errors import RedriveError, SettingsError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from redrive.settings import Settings
     from redrive.stores.contract import Store
 
@@ -86,8 +88,10 @@ def _checked(ctx: typer.Context) -> Checked:
         settings = settings_of(ctx)
     except SettingsError as error:
         return Checked(ok=False, url=None, problems=error.problems)
-    problems = [*_store_problems(ctx, settings.url), *_app_problems(settings)]
-    return Checked(ok=not problems, url=masked(settings.url), problems=problems, notes=_notes(settings.url))
+    unusable = _store_problems(ctx, settings.url)
+    problems = [*unusable, *_app_problems(settings)]
+    notes = [] if unusable else _notes(settings.url)
+    return Checked(ok=not problems, url=masked(settings.url), problems=problems, notes=notes)
 
 
 def _notes(url: str) -> list[str]:
@@ -98,17 +102,23 @@ def _notes(url: str) -> list[str]:
 
 
 def _store_problems(ctx: typer.Context, url: str) -> list[str]:
-    absent = absent_file(url)
-    if absent is not None:  # the first worker makes it; a check writes nothing
-        fits = absent.parent.is_dir() and os.access(absent.parent, os.W_OK)
-        return (
-            [] if fits else [f"cannot make {str(absent)!r}: {str(absent.parent)!r} is not a folder that can be written"]
-        )
     try:
+        absent = absent_file(url)
+        if absent is not None:  # the first worker makes it; a check writes nothing
+            refuse_unusable(url)
+            return _place_problems(absent)
         with_store(ctx, _look)
+    except SettingsError as error:
+        return error.problems
     except RedriveError as error:
         return [str(error)]
     return []
+
+
+def _place_problems(absent: Path) -> list[str]:
+    if absent.parent.is_dir() and os.access(absent.parent, os.W_OK):
+        return []
+    return [f"cannot make {str(absent)!r}: {str(absent.parent)!r} is not a folder that can be written"]
 
 
 def _app_problems(settings: Settings) -> list[str]:
