@@ -8,7 +8,8 @@ from redrive.stores.contract import QueueSpec, Retention
 
 MANY = 500
 ROWS_READ = """
-SELECT (SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'outbox_tallies')
+SELECT (SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
+          WHERE schemaname = 'redrive' AND relname = 'outbox_tallies')
 """
 FLUSH = "SELECT pg_stat_force_next_flush()"
 

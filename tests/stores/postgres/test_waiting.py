@@ -6,7 +6,7 @@ import asyncio
 
 import asyncpg
 import pytest
-from tests.stores.samples import QUEUE, act, after, draft, get, letter_id, put
+from tests.stores.samples import KIND, QUEUE, act, after, draft, get, letter_id, put
 
 from redrive.core.query import parse
 from redrive.errors import QueueFull
@@ -70,3 +70,20 @@ async def test_a_letter_that_is_due_beyond_the_calendar_is_shown_and_stops_nobod
     plan = await store.count(parse("due:<30d"))
     assert plan >= 1
     assert len(await act(store, "cancel", "a")) == 1
+
+
+async def test_waiting_for_thousands_is_quick_also_after_the_table_was_emptied(store, connection):
+    """The planner then takes the table for empty, and would go through it once for each letter that is waited for."""
+    await store.put([draft(f"gone{n}") for n in range(12_000)])
+    await connection.execute("DELETE FROM redrive.outbox WHERE seq < (SELECT max(seq) FROM redrive.outbox)")
+    counts = (
+        "INSERT INTO redrive.outbox_deltas (queue, kind, status, n) "
+        "VALUES ($1, $2, 'pending', -$3::bigint), ($1, $2, 'purged', $3)"
+    )
+    await connection.execute(counts, QUEUE, KIND, 11_999)
+    await connection.execute("VACUUM ANALYZE redrive.outbox")
+    many = [f"a{n}" for n in range(24_000)]
+    await store.put([draft(name) for name in many])
+    async with asyncio.timeout(20):  # forty seconds if it grew with the square
+        await put(store, draft("b", after=tuple(map(letter_id, many))))
+    assert (await get(store, "b")).waits_for == 24_000

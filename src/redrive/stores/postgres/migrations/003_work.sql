@@ -118,6 +118,8 @@ DECLARE
     v_seqs bigint[];  -- who waits, and for whom: one of each for every pair
     v_ids uuid[];
     v_unknown text;
+    v_seq bigint;
+    v_held bigint;
 BEGIN
     SELECT array_agg(p_seqs[r.n] ORDER BY r.n, a.place), array_agg(coalesce(
                CASE WHEN (p_meant -> a.id ->> 0)::bigint < r.n THEN p_meant -> a.id ->> 1 END, a.id)::uuid ORDER BY r.n, a.place)
@@ -135,8 +137,10 @@ BEGIN
     ELSE
         PERFORM 1 FROM {schema}.outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR SHARE;
     END IF;
+    -- LIMIT keeps the planner from going through the table for each of them, as it would after most letters were removed.
     SELECT u.id INTO v_unknown  -- those that come later in the same call are unknown, too
-      FROM unnest(v_ids, v_seqs) WITH ORDINALITY AS u (id, seq, place) LEFT JOIN {schema}.outbox AS o ON o.id = u.id
+      FROM unnest(v_ids, v_seqs) WITH ORDINALITY AS u (id, seq, place)
+      LEFT JOIN LATERAL (SELECT n.seq, n.token FROM {schema}.outbox AS n WHERE n.id = u.id LIMIT 1) AS o ON true
      WHERE o.seq IS NULL OR (o.token = p_token AND o.seq >= u.seq) ORDER BY u.place LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
@@ -149,13 +153,17 @@ BEGIN
          WHERE o.seq = k.seq AND convert_to('"after":', 'UTF8') = substring(
                o.extras FROM octet_length(o.extras) - octet_length(k.ids) - 7 FOR 8);
     END IF;
-    WITH waits AS (
-        INSERT INTO {schema}.outbox_waits (on_seq, seq)
-        SELECT DISTINCT o.seq, u.seq FROM unnest(v_ids, v_seqs) AS u (id, seq) JOIN {schema}.outbox AS o ON o.id = u.id
-         WHERE o.status <> 'delivered' RETURNING seq),
-    unsure AS (INSERT INTO {schema}.outbox_unsure SELECT DISTINCT seq FROM waits WHERE p_lasting)
-    UPDATE {schema}.outbox AS o SET held = o.held + w.n
-      FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq;
+    FOR v_seq, v_held IN
+        WITH waits AS (
+            INSERT INTO {schema}.outbox_waits (on_seq, seq)
+            SELECT DISTINCT o.seq, u.seq FROM unnest(v_ids, v_seqs) AS u (id, seq)
+             CROSS JOIN LATERAL (SELECT n.seq, n.status FROM {schema}.outbox AS n WHERE n.id = u.id LIMIT 1) AS o
+             WHERE o.status <> 'delivered' RETURNING seq),
+        unsure AS (INSERT INTO {schema}.outbox_unsure SELECT DISTINCT seq FROM waits WHERE p_lasting)
+        SELECT seq, count(*) FROM waits GROUP BY seq
+    LOOP
+        UPDATE {schema}.outbox SET held = held + v_held WHERE seq = v_seq;
+    END LOOP;
 END $$;
 
 -- The few drafts that are dead letters of somebody else's.
