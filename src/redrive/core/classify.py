@@ -23,6 +23,7 @@ from redrive.core.describe import (
     clean,
     describe,
     leaves,
+    own_text,
     peek,
     say,
     text_of,
@@ -81,7 +82,7 @@ class Verdict(NamedTuple):
 def classify(error: BaseException, policy: RetryPolicy, rules: Rules = HANDLER) -> Failure:
     """Return *error* as a Failure: described, judged, fingerprinted; never raises, whatever *error* is."""
     error_type, message, frames = describe(error) if rules.is_grouped else (*say(error), ())
-    return _failure(error_type, message, frames, _judge(error, policy, rules), rules)
+    return _failure(error_type, message, frames, _judge(error, policy, rules), rules, own_text(error))
 
 
 def classify_text(
@@ -103,7 +104,14 @@ def classify_text(
     return _failure(name, said, tuple(frames), verdict, rules)
 
 
-def _failure(error_type: str, message: str, frames: tuple[str, ...], verdict: Verdict, rules: Rules) -> Failure:
+def _failure(
+    error_type: str,
+    message: str,
+    frames: tuple[str, ...],
+    verdict: Verdict,
+    rules: Rules,
+    own: str | None = None,
+) -> Failure:
     marks = fingerprint(error_type, frames, message) if rules.is_grouped else _NO_FINGERPRINT
     return Failure(
         error_type=error_type,
@@ -115,6 +123,7 @@ def _failure(error_type: str, message: str, frames: tuple[str, ...], verdict: Ve
         frames=frames,
         fingerprint=marks.id,
         template=marks.template,
+        own_text=own,
     )
 
 

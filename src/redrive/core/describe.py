@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MESSAGE_LIMIT = 8192  # characters of a kept error message
+_OWN_LIMIT = MESSAGE_LIMIT // 2  # of what an error with causes says itself
 NAME_LIMIT = 200
 FRAMES_LIMIT = 50
 _WALK_LIMIT = 5_000  # traceback entries looked at
@@ -44,6 +45,15 @@ def say(error: BaseException) -> tuple[str, str]:
     kind = type(error)
     name = _plain_name(kind) if type(kind) is type else type_name(kind)  # type: ignore[arg-type]  # it can be hashed
     return name, clean(_message(error), MESSAGE_LIMIT)
+
+
+def own_text(error: BaseException) -> str | None:
+    """Return what *error* itself says, where its message also names causes or members; None where it does not."""
+    return clean(text_of(error), _OWN_LIMIT) if _has_more(error) else None
+
+
+def _has_more(error: BaseException) -> bool:
+    return peek(error, "__cause__") is not None or issubclass(type(error), BaseExceptionGroup)
 
 
 def clean(text: str, limit: int) -> str:
@@ -136,13 +146,13 @@ def members_of(error: BaseException) -> list[BaseException]:
 
 def _message(error: BaseException) -> str:
     said = text_of(error)
-    if peek(error, "__cause__") is None and not issubclass(type(error), BaseExceptionGroup):
+    if not _has_more(error):
         return said
     members = leaves(error)
     lines = [f"- {_line(member)}" for member in members[:_SHOWN]]
     lines += [f"- and {len(members) - _SHOWN} more"] if len(members) > _SHOWN else []
     lines += [f"caused by {_line(cause)}" for cause in islice(causes(error), _SHOWN)]
-    return "\n".join((clean(said, MESSAGE_LIMIT // 2), *lines)) if lines else said
+    return "\n".join((clean(said, _OWN_LIMIT), *lines)) if lines else said
 
 
 def _line(error: BaseException) -> str:

@@ -57,7 +57,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What went wrong in one attempt, as data: sanitised, cut, and with the rule that judged it."""
 
     error_type: str
-    message: str
+    message: str  # what it says, and its causes and members in lines of their own
     category: Category
     rule: str  # which rule classified it, in words
     terminal: bool = False
@@ -68,6 +68,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     release: str | None = None  # the version of the code that failed
     place: str = ""  # "module:function:line", the innermost in the user's code
     traceback: str = ""  # frames and source lines, cut; no values
+    own_text: str | None = None  # what the message begins with, if it names causes or members; else the message is it
 
 
 class Try(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -52,6 +52,10 @@ async def fails_silently(_record):
     raise ConnectionRefusedError
 
 
+async def fails_from_a_cause(_record):
+    raise RuntimeError("no soup") from KeyError("pot")
+
+
 async def succeeds_at_third(one):
     if one.attempt < 3:
         raise RuntimeError("not yet")
@@ -106,6 +110,14 @@ async def test_a_record_in_a_log_line_shows_the_attempt_it_had_when_the_line_was
     await one(AsyncExecutionEngine, fails, max_retries=3)
     late = [each.msg % each.args for each in caplog.records]  # as a handler that formats later does
     assert [("attempt 1)" in line, "attempt 2)" in line) for line in late[:2]] == [(True, False), (False, True)]
+
+
+@BOTH
+async def test_the_reason_of_a_dead_letter_is_the_errors_own_text_without_its_causes(kind):
+    event = await one(kind, worker_for(kind, "fails_from_a_cause"), max_retries=1)
+    headers = dict(dead_letter_headers(event, "g", failed_at=1, first_failed_at=1))
+    assert headers["x-error-reason"] == b"no soup"
+    assert headers["x-redrive-causes"] == b"caused by KeyError: 'pot'"
 
 
 @BOTH

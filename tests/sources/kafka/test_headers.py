@@ -5,9 +5,13 @@ from __future__ import annotations
 import msgspec
 from tests.sources.kafka.samples import partition, record
 
+from redrive.core.classify import KAFKA, classify
 from redrive.core.letter import Category, Failure
+from redrive.core.policy import RetryPolicy
+from redrive.sources.kafka.dialects import read_account
 from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.headers import HISTORY_KEPT, PLAIN, dead_letter_headers
+from redrive.sources.kafka.letters import Found, draft_of
 from redrive.sources.kafka.record import CREATE_TIME
 
 BROKEN = Failure(error_type="ValueError", message="no such order", category=Category.TRANSIENT, rule="the default")
@@ -80,6 +84,37 @@ def test_an_error_without_words_leaves_its_type_as_the_reason():
     silent = msgspec.structs.replace(BROKEN, message="")
     found = dict(headers_of(record(), failure=silent))
     assert (found["x-error-reason"], found["x-redrive-exception"]) == (b"ValueError", b"ValueError")
+
+
+def failure_of(error, cause):
+    error.__cause__ = cause
+    return classify(error, RetryPolicy(), KAFKA)
+
+
+def test_the_reason_is_the_errors_own_text_and_its_causes_have_their_own_header():
+    failure = failure_of(ValueError("no order\ncaused by a typo"), ConnectionError("refused"))
+    found = dict(headers_of(record(), failure=failure))
+    assert found["x-error-reason"] == b"no order\ncaused by a typo"
+    assert found["x-redrive-causes"] == b"caused by ConnectionError: refused"
+
+
+def test_an_error_without_words_that_has_a_cause_leaves_its_type_as_the_reason():
+    found = dict(headers_of(record(), failure=failure_of(KeyError(), ConnectionError("refused"))))
+    assert (found["x-error-reason"], found["x-redrive-causes"]) == (b"KeyError", b"caused by ConnectionError: refused")
+
+
+def test_the_reason_of_a_group_is_its_own_text():
+    found = dict(headers_of(record(), failure=failure_of(ExceptionGroup("two sites", [ValueError("a")]), None)))
+    assert found["x-error-reason"] == b"two sites (1 sub-exception)"
+    assert found["x-redrive-causes"] == b"- ValueError: a"
+
+
+def test_a_collected_dead_letter_says_its_causes_too():
+    failure = failure_of(ValueError("no order"), ConnectionError("refused"))
+    headers = tuple(headers_of(record(), failure=failure))
+    found = Found(topic="d", topic_id="i", partition=0, offset=0, key=None, value=b"", headers=headers)
+    kept = draft_of(found, read_account(headers), "x").failure
+    assert kept.message == "no order\ncaused by ConnectionError: refused"
 
 
 def test_a_long_reason_is_cut_and_says_so():

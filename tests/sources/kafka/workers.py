@@ -28,6 +28,10 @@ def fails_silently(record):
     raise ConnectionRefusedError
 
 
+def fails_from_a_cause(record):
+    raise RuntimeError("no soup") from KeyError("pot")
+
+
 class Greeter:
     """A worker with a configuration; counts the records it had."""
 

@@ -32,6 +32,7 @@ class Dialect:
     offset: str = ""
     error_type: tuple[str, ...] = ()  # the first that is there counts: the cause before its wrapper
     message: tuple[str, ...] = ()
+    causes: str = ""
     group: str = ""
     attempt: str = ""
     disposition: str = ""
@@ -50,6 +51,7 @@ class Account:
     offset: int | None = None
     error_type: str = ""
     message: str = ""
+    causes: str = ""  # what the error names beside its own words
     group: str = ""
     attempt: int | None = None
     disposition: str = ""
@@ -68,9 +70,9 @@ class Account:
 
 OURS = Dialect(
     name="redrive", prefixes=(NAMESPACE,), topic="source-topic", partition="partition", offset="offset",
-    error_type=(f"{NAMESPACE}exception",), message=("x-error-reason",), group=f"{NAMESPACE}group",
-    attempt="x-retry-attempt", disposition=f"{NAMESPACE}disposition", timestamp=f"{NAMESPACE}timestamp",
-    failed_at=f"{NAMESPACE}failed-at", first_failed_at=f"{NAMESPACE}first-failed-at",
+    error_type=(f"{NAMESPACE}exception",), message=("x-error-reason",), causes=f"{NAMESPACE}causes",
+    group=f"{NAMESPACE}group", attempt="x-retry-attempt", disposition=f"{NAMESPACE}disposition",
+    timestamp=f"{NAMESPACE}timestamp", failed_at=f"{NAMESPACE}failed-at", first_failed_at=f"{NAMESPACE}first-failed-at",
 )  # fmt: skip
 _SPRING = "kafka_dlt-"
 SPRING = Dialect(
@@ -137,6 +139,7 @@ def _told(dialect: Dialect, said: Mapping[str, bytes], own: tuple[Header, ...], 
         offset=_number(said, dialect.offset),
         error_type=_first(said, dialect.error_type),
         message=_first(said, dialect.message),
+        causes=_text(said, dialect.causes),
         group=_text(said, dialect.group),
         attempt=_number(said, dialect.attempt),
         disposition=_text(said, dialect.disposition),

@@ -19,6 +19,7 @@ from redrive.sources.kafka.record import TIMESTAMP_TYPES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from redrive.core.letter import Failure
     from redrive.sources.kafka.events import CompletionEvent
     from redrive.sources.kafka.record import Record
 
@@ -35,6 +36,7 @@ _DISPOSITION, _EXCEPTION = f"{NAMESPACE}disposition", f"{NAMESPACE}exception"
 _FIRST_FAILED_AT, _FAILED_AT = f"{NAMESPACE}first-failed-at", f"{NAMESPACE}failed-at"
 _TIMESTAMP, _TIMESTAMP_TYPE = f"{NAMESPACE}timestamp", f"{NAMESPACE}timestamp-type"
 _REPLAYS = f"{NAMESPACE}replays"
+_CAUSES = f"{NAMESPACE}causes"
 _TRACEBACK, _TRACEBACK_LIMIT = f"{NAMESPACE}traceback", 8192  # bytes
 _MOST_DIGITS = 9  # of a number that we wrote; anybody may write headers
 _KEPT = (_REPLAYS,)  # survives from one dead letter to the next
@@ -70,6 +72,7 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
         (_ID, identity(record, group).encode()),
         disposition,
         error,
+        *_causes(failure),
         reader,
         (_FIRST_FAILED_AT, b"%d" % first_failed_at),
         (_FAILED_AT, b"%d" % failed_at),
@@ -167,9 +170,21 @@ def _written(said: Mapping[str, str | int]) -> tuple[Header, ...]:
 def _reason(event: CompletionEvent) -> bytes:
     """Return the error's own words, as consumers that read this header expect them; its type has its own header."""
     failure = event.failure
-    text = "" if failure is None else failure.message or failure.error_type
+    text = "" if failure is None else _own_text(failure) or failure.error_type
     data = text.encode("utf-8", "replace")
     return data if len(data) <= REASON_LIMIT else cut(text, REASON_LIMIT).encode()
+
+
+def _own_text(failure: Failure) -> str:
+    return failure.message if failure.own_text is None else failure.own_text
+
+
+def _causes(failure: Failure | None) -> tuple[Header, ...]:
+    """Return what an error names beside its own words: its causes, and the members of a group."""
+    if failure is None or failure.own_text is None:
+        return ()
+    rest = failure.message.removeprefix(failure.own_text).strip("\n")
+    return ((_CAUSES, cut(rest, REASON_LIMIT).encode()),) if rest else ()
 
 
 def _from_before(before: Mapping[str, bytes]) -> list[Header]:

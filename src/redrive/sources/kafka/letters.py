@@ -170,6 +170,7 @@ def _micros(ms: int | None) -> int | None:
 def _reason(account: Account) -> str:
     """Return what it died of; an error without words left its type in their place."""
     said = "" if account.message == account.error_type else account.message
+    said = "\n".join(part for part in (said, account.causes) if part)
     return said or account.disposition or "its headers do not say why"
 
 
