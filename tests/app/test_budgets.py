@@ -94,6 +94,14 @@ def test_a_budget_that_makes_no_sense_is_refused(bad):
         Redrive("memory://", retry_budget=bad)
 
 
+@pytest.mark.parametrize(("bad", "said"), [(float("nan"), "nan"), (5, "5"), ([1], "a list")])
+def test_a_budget_of_another_type_is_refused_with_what_may_be_given(bad, said):
+    with pytest.raises(PolicyError) as refused:
+        Redrive("memory://").queue("default", retry_budget=bad)
+    may = "give True, False, or a text such as 'ratio=0.2,floor=10,burst=100'"
+    assert str(refused.value) == f"retry_budget is {said}; {may}"
+
+
 @pytest.mark.parametrize(
     ("text", "rules"),
     [

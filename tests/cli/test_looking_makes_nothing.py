@@ -64,7 +64,7 @@ def test_every_command_either_makes_a_database_or_is_tried_here():
 def test_a_copy_from_an_empty_postgresql_database_makes_nothing_there(empty_database, tmp_path):
     done = run(empty_database, "copy", empty_database, f"sqlite:///{tmp_path}/target.db", "--yes")
     assert done.exit_code == 1
-    assert "make it with `redrive migrate`" in done.stderr
+    assert "schema 'redrive' has no redrive tables; make them with `redrive migrate`" in done.stderr
     assert schemas(empty_database) == "public\n"
     assert not (tmp_path / "target.db").exists()
 
@@ -73,7 +73,7 @@ def test_on_an_empty_postgresql_database_no_command_that_looks_makes_tables(empt
     for name, arguments in LOOKING.items():
         done = run(empty_database, *arguments)
         assert (name, done.exit_code) == (name, 1)
-        assert "make it with `redrive migrate`" in done.stderr, name
+        assert "schema 'redrive' has no redrive tables; make them with `redrive migrate`" in done.stderr, name
         assert schemas(empty_database) == "public\n", name
     assert run(empty_database, "migrate").exit_code == 0
     assert run(empty_database, "ls").exit_code == 0

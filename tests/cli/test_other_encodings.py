@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -51,10 +52,17 @@ def test_an_act_is_carried_out_whatever_its_reason(url):
         ["explain", CAFE],
         ["replay", CAFE],
         ["replay", "--resume", CAFE],
-        ["ls", "-q", CAFE],
         ["ls", "--cursor", CAFE],
     ],
 )
 def test_what_names_nothing_is_refused_in_a_sentence(url, command):
     run(url, "enqueue", "kind", "{}")
     assert "redrive: " in run(url, *command, code=1)
+
+
+@pytest.mark.parametrize("query", [b"key:%s", b'key:"%s"', b'kind:"k"* key:"%s" -key:"x"', b"-key:caf key:%s"])
+def test_a_query_finds_what_was_typed_in_the_same_encoding(url, query):
+    letter = run(url, "enqueue", "kind", "{}", "--key", CAFE).strip()
+    run(url, "enqueue", "kind", "{}", "--key", "caf")
+    found = json.loads(run(url, "ls", "--json", "-q", query % CAFE))["letters"]
+    assert [each["id"] for each in found] == [letter]

@@ -27,7 +27,10 @@ def enqueue(
     payload: Annotated[str, typer.Argument(help="JSON; @FILE reads a file, - reads standard input.")],
     *,
     queue: Annotated[str, typer.Option(callback=typed, help="The queue it waits in.")] = "default",
-    key: Annotated[str | None, typer.Option(callback=typed, help="Letters with the same key keep their order.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(callback=typed, help="Letters with the same key keep their order in a queue declared ordered."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(callback=typed, help="A second letter with it is a duplicate.")
     ] = None,

@@ -7,8 +7,11 @@ no JSON can hold. They are written out, such as `\xe9`. Payloads and paths stay 
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
+_QUOTED_OR_NOT = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"]+', re.DOTALL)  # as queries quote
+_NO_TEXT = re.compile("[\ud800-\udfff]+")
 T = TypeVar("T", str, "str | None")
 
 
@@ -25,3 +28,14 @@ def typed(value: T) -> T:
 def typed_all(values: list[str] | None) -> list[str] | None:
     """Return *values*, each as `typed` returns it."""
     return None if values is None else [typed(value) for value in values]
+
+
+def typed_query(query: str) -> str:
+    r"""Return *query* as `typed` returns it; in quotes, where a backslash keeps the next character, as `\\xe9`."""
+    return _QUOTED_OR_NOT.sub(lambda part: _written_out(part[0]), query) if _NO_TEXT.search(query) else query
+
+
+def _written_out(part: str) -> str:
+    if not part.startswith('"'):
+        return typed(part)
+    return _NO_TEXT.sub(lambda found: typed(found[0]).replace("\\", "\\\\"), part)

@@ -13,6 +13,7 @@ from math import isfinite
 
 import msgspec
 
+from redrive.core.door import shown
 from redrive.errors import PolicyError
 
 ON, OFF = "on", "off"
@@ -81,7 +82,7 @@ def budget_of(given: BudgetRules | str | bool) -> BudgetRules | None:  # noqa: F
         return BudgetRules.parse(given)
     if not isinstance(given, BudgetRules):
         raise PolicyError(
-            f"cannot use {type(given).__name__} as a retry budget: give True, False, a text or BudgetRules"
+            f"retry_budget is {shown(given)}; give True, False, or a text such as 'ratio=0.2,floor=10,burst=100'"
         )
     return given
 

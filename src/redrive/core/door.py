@@ -24,6 +24,7 @@ EARLIEST_US = -62_135_596_800_000_000  # the first of the year 1
 DEEPEST = 100  # levels of metadata: every Python reads so many
 _NESTED = frozenset({dict, list, tuple})
 _SHOWN = 40
+_VOWELS = ("a", "e", "i", "o", "u")
 _NAMES = ("id", "queue", "kind", "content_type")
 _TEXTS = ("key", "idempotency_key", "policy", "origin", "handler", "tenant")
 
@@ -32,7 +33,7 @@ def check(draft: Draft) -> None:
     """Raise DraftError with everything that is wrong with *draft*."""
     problems = list(_problems(draft))
     if problems:
-        raise DraftError(f"cannot make a letter of kind {shown(draft.kind)}: " + "; ".join(problems))
+        raise DraftError(f"{no_letter(draft.kind)}: " + "; ".join(problems))
 
 
 def _problems(draft: Draft) -> Iterator[str]:
@@ -71,7 +72,7 @@ def _collected(draft: Draft) -> Iterator[str]:
     if type(draft.after) is not tuple or not all(type(each) is str for each in draft.after):
         yield "after must be a tuple of ids"
     if type(draft.metadata) is not dict:
-        yield f"metadata is {shown(draft.metadata)} and must be a dict"
+        yield f"metadata is {a_type(draft.metadata)} and must be a dict"
     elif is_deep(draft.metadata):
         yield f"metadata is nested in more than {DEEPEST} levels, or holds itself"
 
@@ -110,4 +111,15 @@ def shown(value: object) -> str:
         return repr(str.__str__(value)[:_SHOWN])
     if type(value) is float:
         return "nan"
-    return f"of type {type(value).__name__}"
+    return a_type(value)
+
+
+def a_type(value: object) -> str:
+    """Return the type of *value* as sentences name it: a dict, an int, bytes."""
+    name = type(value).__name__
+    return name if type(value) is bytes else f"{'an' if name[:1].lower() in _VOWELS else 'a'} {name}"
+
+
+def no_letter(kind: object) -> str:
+    """Return how a sentence begins about a letter that cannot be made."""
+    return f"cannot make a letter of kind {shown(kind)}" if isinstance(kind, str) else "cannot make a letter"

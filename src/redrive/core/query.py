@@ -108,7 +108,16 @@ def _check_text(text: str) -> None:
     _check_length(text)
     for at, char in enumerate(text):
         if char == "\0" or "\ud800" <= char <= "\udfff":
-            raise _unreadable(at, f"{char!a} is not text that every store can compare; leave it out")
+            raise _unreadable(at, _no_text(char))
+
+
+def _no_text(char: str) -> str:
+    """Return what is wrong with a character that not every store can compare."""
+    if char == "\0":
+        return "a NUL cannot be searched for; leave it out"
+    if "\udc80" <= char <= "\udcff":  # how Python hands over a byte of another encoding
+        return f"the query is not UTF-8; write the byte as \\x{ord(char) & 0xFF:02x}"
+    return f"{char!a} is half a character and cannot be searched for; leave it out"
 
 
 def _check_length(text: str) -> None:

@@ -37,8 +37,8 @@ def queue_spec(name: str, limits: Limits, *, ordered: bool, slips: Iterable[str]
     problems = [] if isinstance(name, str) and name else [f"the name of a queue is {name!r}; it must be text"]
     problems += [f"{slip} of queue {name!r} is no option{did_you_mean(slip, _KNOWN)}" for slip in slips]
     problems += [
-        f"{limit} of queue {name!r} is {value!r}; it must be {'whole and ' if limit in _WHOLE else ''}above 0, "
-        "or absent for no limit"
+        f"{limit} of queue {name!r} is {value!r}; it must be "
+        f"{'whole and' if limit in _WHOLE else 'a finite number'} above 0, or absent for no limit"
         for limit, value in limits.items()
         if value is not None and not _is_limit(value, whole=limit in _WHOLE)
     ]

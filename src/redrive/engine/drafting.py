@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from redrive.core.describe import clean
-from redrive.core.door import is_deep, is_header, shown
+from redrive.core.door import a_type, is_deep, is_header, no_letter, shown
 from redrive.core.finite import check_finite
 from redrive.core.letter import BYTES, JSON, Draft, Priority, micros
 from redrive.core.policy import RetryPolicy
@@ -125,8 +125,8 @@ def due_of(moment: Any) -> int:
     """Return the microsecond of an aware datetime; raise DraftError for what is none."""
     if not isinstance(moment, datetime):
         raise DraftError(
-            f"cannot use due_at={shown(moment)}: it must be an aware datetime, such as datetime.now(UTC); "
-            "a span from now is delay, in seconds"
+            f"cannot make a letter: due_at is {shown(moment)} and must be an aware datetime, such as "
+            "datetime.now(UTC); a span from now is delay, in seconds"
         )
     return micros(moment)
 
@@ -144,12 +144,15 @@ def uuid_of(given: str | UUID) -> str:
 
 def ids_of(given: Iterable[str | UUID], kind: str) -> tuple[str, ...]:
     """Return the ids that a letter waits for, gone through once; raise DraftError for what are none."""
-    is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-    ids = tuple(given) if is_list else (None,)
-    if not all(isinstance(each, (str, UUID)) for each in ids):
-        raise DraftError(
-            f"cannot let a {kind!r} letter wait for {shown(given)}: after takes a list of ids, such as [receipt.id]"
-        )
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise DraftError(f"{no_letter(kind)}: after is {shown(given)} and must be a list of ids, such as [receipt.id]")
+    ids = tuple(given)
+    for each in ids:
+        if not isinstance(each, (str, UUID)):
+            raise DraftError(
+                f"{no_letter(kind)}: after holds a value of type {type(each).__name__}, which is no id; "
+                "give a list such as [receipt.id]"
+            )
     return tuple(str.__str__(each) if isinstance(each, str) else str(each) for each in ids)
 
 
@@ -157,16 +160,15 @@ def headers_of(given: Iterable[tuple[str, bytes]], kind: str) -> tuple[tuple[str
     """Return the headers, gone through once; refused at the door is better than unreadable later."""
     if isinstance(given, (Mapping, str, bytes)) or not isinstance(given, Iterable):
         raise DraftError(
-            f"cannot keep the headers of a {kind!r} letter: {shown(given)} is no list of pairs; "
-            "give [(name, value), …], as a name may come twice"
+            f"{no_letter(kind)}: headers is {a_type(given)}; give [(name, value), …], as a name may come twice"
         )
     pairs = tuple(tuple(pair) if isinstance(pair, list) else pair for pair in given)
     for pair in pairs:
         if not is_header(pair):
-            name = pair[0] if isinstance(pair, tuple) and pair else pair
+            name = pair[0] if isinstance(pair, tuple) and pair else None
+            which = f"the header {shown(name)}" if isinstance(name, str) else "a header"
             raise DraftError(
-                f"cannot keep the header {shown(name)} of a {kind!r} letter: headers are pairs of str and bytes; "
-                "encode the value first"
+                f"{no_letter(kind)}: {which} is no pair of str and bytes; give [(name, value), …] and encode each value"
             )
     return pairs
 
@@ -175,7 +177,7 @@ def metadata_of(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return the metadata as plain data; raise DraftError for what JSON does not know."""
     what = f"the metadata of a {kind!r} letter"
     if not isinstance(given, Mapping):
-        raise DraftError(f"cannot keep {what}: {shown(given)} is no dict")
+        raise DraftError(f"{no_letter(kind)}: metadata is {a_type(given)} and must be a dict")
     try:
         plain: dict[str, Any] = msgspec.to_builtins(dict(given))
     except _UNWRITABLE as error:

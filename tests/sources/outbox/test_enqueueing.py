@@ -105,7 +105,7 @@ async def test_an_outbox_goes_through_an_iterator_once_and_has_the_door_of_the_a
 
 
 async def test_the_store_refuses_in_the_same_words(app):
-    for wrong, words in (({"key": 12}, "key is 12 and must be text"), ({"after": "x"}, "after takes a list of ids")):
+    for wrong, words in (({"key": 12}, "key is 12 and must be text"), ({"after": "x"}, "must be a list of ids")):
         with pytest.raises(DraftError, match=words):
             await app.enqueue(KIND, {}, **wrong)
     assert len(await app.enqueue_many(app.draft(KIND, n) for n in range(3))) == 3

@@ -152,8 +152,8 @@ async def ensure(connection: Any, schema: str, *, create: bool = True) -> None:
         found = await version(connection, schema)
     if found is None and not create:
         raise StoreUnavailable(
-            f"cannot open schema {schema!r}: this database has no letters there; name another with --url or "
-            "REDRIVE_URL, or make it with `redrive migrate`"
+            f"cannot open the store: schema {schema!r} has no redrive tables; make them with `redrive migrate`, or "
+            "name another schema or database with --url or REDRIVE_URL"
         )
     if found is None:
         await migrate(connection, schema)
