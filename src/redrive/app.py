@@ -300,7 +300,7 @@ class Redrive:
         self, *, until_idle: bool = False, queues: Sequence[str] = (), signals: bool = True, watchdog: bool = False
     ) -> bool:
         """
-        Work on letters until stopped; with *until_idle*, until nothing is left to do (True, then).
+        Work on letters until stopped; with *until_idle*, until nothing is left to do, now or later (True, then).
 
         SIGTERM and SIGINT finish what runs and end; a second one stops now and gives the
         attempts back. *watchdog* ends the process if its event loop is blocked for long.

@@ -204,7 +204,7 @@ def test_what_stands_behind_two_dashes_is_no_option(redrive):
     assert redrive.json("show", done.stdout.strip())["payload"] == "--url"
 
 
-@pytest.mark.parametrize("command", [[], ["queues"], ["subscriptions"]])
+@pytest.mark.parametrize("command", [[], ["queues"], ["subscriptions"], ["kafka"], ["kafka", "dlq"]])
 def test_every_line_of_the_help_is_a_whole_sentence(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -212,6 +212,11 @@ def test_every_line_of_the_help_is_a_whole_sentence(command, monkeypatch):
 
     assert "..." not in shown
     assert command or "70 a worker" in shown
+
+
+def test_the_help_says_that_an_idle_worker_waits_for_what_is_due_later():
+    shown = " ".join(CliRunner().invoke(app, ["worker", "-h"]).stdout.split())
+    assert "it waits for retries and for letters due later" in shown
 
 
 def test_lists_are_called_ls_and_the_older_name_works(redrive, failures):

@@ -29,7 +29,7 @@ def collect(
     allow: Annotated[list[str] | None, typer.Option(help="Send only to this topic; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep dead letters of topics in the store as failed letters; send those that are replayed home."""
+    """Keep dead letters of topics as failed letters. Those that are replayed are sent home."""
     import asyncio
 
     from redrive.app import Redrive

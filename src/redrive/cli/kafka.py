@@ -72,7 +72,7 @@ def consume(
     ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
-    """Consume until told to stop: SIGTERM or SIGINT drains, commits and leaves the group."""
+    """Consume until told to stop. SIGTERM or SIGINT drains, commits and leaves the group."""
     import asyncio
 
     from redrive.cli.session import settings_of
@@ -101,7 +101,7 @@ def ls(
     key: Key = None, header: Header = None, since: Since = None, until: Until = None,
     partition: Partition = None, first: First = None, last: Last = None, limit: Limit = 50, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """List dead letters: where they stand, when and why they died, and their keys."""
+    """List dead letters with their keys. Each says where it stands, and when and why it died."""
     from itertools import islice
 
     from redrive.sources.kafka.replay import browse
@@ -129,7 +129,7 @@ def peek(
     servers: Servers = None,
     _as_json: Annotated[bool, typer.Option("--json", help="It is always printed as JSON.")] = True,
 ) -> None:
-    """Show one dead letter whole, headers and payload, as JSON: that at an offset, or the newest."""
+    """Show one dead letter as JSON, with headers and payload. Takes the newest, or that at an offset."""
     from redrive.sources.kafka.replay import browse, newest
 
     if offset is None:

@@ -53,7 +53,7 @@ def replay(
     transactional: Annotated[bool, typer.Option("--transactional", help="Send each once, whatever happens.")] = False,
     reason: Reason = "", by: By = "", yes: Yes = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Send dead letters back to the topic they came from; the same command goes on where it stood."""
+    """Send dead letters back to the topic they came from. The same command goes on where it stood."""
     from redrive.sources.kafka import replay as replays
     from redrive.sources.kafka.earlier import earlier_replays
 
@@ -93,7 +93,7 @@ def release(
     by: By = "",
     as_json: AsJson = False,
 ) -> None:
-    """Send the dead letters of a parked key home, in their order, and let its records run again."""
+    """Let the records of a parked key run again. Its dead letters are sent home first, in their order."""
     from redrive.sources.kafka import replay as replays
 
     meant = plain_key(key) or ""

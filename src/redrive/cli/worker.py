@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 def worker(
     ctx: typer.Context,
     app: Annotated[str | None, typer.Argument(metavar="APP", help="The application, such as shop:app.")] = None,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="End once nothing is left to do.")] = False,
+    until_idle: Annotated[
+        bool,
+        typer.Option(
+            "--until-idle",
+            help="End once nothing is left to do, now or later: it waits for retries and for letters due later.",
+        ),
+    ] = False,
     processes: Annotated[int | None, typer.Option(min=1, help="Run so many processes and restart dead ones.")] = None,
     queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be given several times.")] = None,
     as_json: AsJson = False,

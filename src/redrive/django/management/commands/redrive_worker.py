@@ -25,7 +25,7 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django ships no types
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take what `redrive worker` takes."""
         parser.add_argument("app", nargs="?", help="the application, such as shop.letters:app (or REDRIVE_APP)")
-        parser.add_argument("--until-idle", action="store_true", help="end once nothing is left to do")
+        parser.add_argument("--until-idle", action="store_true", help="end once nothing is left to do, now or later")
         parser.add_argument("--processes", type=int, help="run so many processes and restart dead ones")
         parser.add_argument("--queue", action="append", default=[], help="only this queue; may be given several times")
 
