@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.core.door import EARLIEST_US, LATEST_US, LONGEST_DELAY, check
+from redrive.core.door import EARLIEST_US, LATEST_US, check
 from redrive.core.ids import spelled
 from redrive.errors import DraftError
 
@@ -187,6 +187,10 @@ class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
         return None if self.failed_us is None else instant(self.failed_us)
 
 
+_NAMED = 8  # fields of a draft that are looked at one by one
+_PLAIN: tuple[Any, ...] = ()  # what most drafts hold in those behind them
+
+
 class Draft(msgspec.Struct, frozen=True, gc=False):
     """A letter to be put: what the sender says; the store adds the rest."""
 
@@ -215,31 +219,26 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""
+        given = msgspec.structs.astuple(self)
+        id_, queue, kind, payload, _, key, idempotency_key, priority = given[:_NAMED]
         if (
-            type(self.id) is not str
-            or self.id != self.id.lower()
-            or type(self.kind) is not str
-            or not self.kind
-            or type(self.queue) is not str
-            or type(self.payload) is not bytes
-            or ((key := self.key) is not None and type(key) is not str)
-            or ((idempotency_key := self.idempotency_key) is not None and type(idempotency_key) is not str)
-            or type(self.delay) is not float
-            or not 0.0 <= self.delay <= LONGEST_DELAY
-            or self.headers
-            or self.metadata
-            or self.after
-            or self.due_us is not None
-            or type(self.priority) is not Priority
-            or self.origin is not None
-            or self.tenant is not None
-            or self.policy is not None
-            or self.generation is not None
-            or self.handler is not None
+            given[_NAMED:] != _PLAIN
+            or type(id_) is not str
+            or not id_.islower()
+            or type(kind) is not str
+            or not kind
+            or type(queue) is not str
+            or type(payload) is not bytes
+            or (key is not None and type(key) is not str)
+            or (idempotency_key is not None and type(idempotency_key) is not str)
+            or type(priority) is not Priority
         ):
             check(self)
             msgspec.structs.force_setattr(self, "id", spelled(self.id))
             msgspec.structs.force_setattr(self, "after", tuple(map(spelled, self.after)))
+
+
+_PLAIN = msgspec.structs.astuple(Draft("a", "a", "a", b""))[_NAMED:]
 
 
 def age_of(letter: Letter, now_us: int) -> float:

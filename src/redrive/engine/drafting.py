@@ -35,16 +35,16 @@ def encode(payload: Any, kind: str) -> tuple[str, bytes]:
     """Return content type and bytes of *payload*: bytes as they are, anything else as JSON."""
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return BYTES, bytes(payload)
-    what = f"the payload of a {kind!r} letter"
     try:
         body = _encode_json(payload)
         plain = msgspec.to_builtins(payload, enc_hook=_foreign) if b"null" in body else None  # as which NaN is written
     except _UNWRITABLE as error:
         raise PayloadError(
-            f"cannot write {what} as JSON: {_culprit(payload, error)}; "
+            f"cannot write the payload of a {kind!r} letter as JSON: {_culprit(payload, error)}; "
             "give plain data, a dataclass, a msgspec Struct, a pydantic model, or bytes"
         ) from None  # their words may show the value
-    check_finite(plain, what)
+    if plain is not None:
+        check_finite(plain, f"the payload of a {kind!r} letter")
     return JSON, body
 
 

@@ -23,7 +23,7 @@ from redrive.stores.sqlite.hold import Hold
 from redrive.stores.sqlite.place import FileLost, Place, missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from redrive.stores.sqlite.file import File
 
@@ -78,7 +78,8 @@ class Connections:
 
     def _make_ready(self) -> None:
         """Bring the file into its newest form, by a connection that is closed before the file is guarded."""
-        with contextlib.closing(self._file.writer()) as connection, self.turn():
+        with contextlib.closing(self._file.writer()) as connection, contextlib.ExitStack() as turn:
+            turn.callback(self.take_turn().end_turn)
             hit("open.before_migrate")
             migrate(connection, self._file.path)
             hit("open.after_migrate")
@@ -195,15 +196,14 @@ class Connections:
         _close(self._writing)
         self._writing = fresh
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Write, and let no other process do so."""
-        if self._hold is None:
+    def take_turn(self) -> Hold:
+        """Let no other process write until the turn is ended; raises BusyError if another one does not end its own."""
+        hold = self._hold
+        if hold is None:
             raise self._closed()
-        with self._hold.turn(ask_again) as taken:
-            if not taken:
-                raise apsw.BusyError
-            yield
+        if not hold.take_turn(ask_again):
+            raise apsw.BusyError
+        return hold
 
     def checkpoint(self) -> None:
         """Bring some of the WAL into the file, unless another process is at it, and without waiting for anybody."""

@@ -37,6 +37,8 @@ _TURN = (0x40000200, 1)  # ours, behind SQLite's
 _CHECKPOINT = (0x40000201, 1)
 _FLOCK = "hhqqi4x"  # Linux
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+_TAKE_TURN = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, *_TURN, 0)  # made once: every commit needs both
+_END_TURN = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, *_TURN, 0)
 
 _registry = threading.Lock()
 _holds: dict[Identity, Hold] = {}
@@ -78,26 +80,25 @@ class Hold:
             self._shm = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             _lock(self._shm, fcntl.F_RDLCK, _IN_USE)
 
-    @contextlib.contextmanager
-    def turn(self, ask_again: Callable[[int], bool]) -> Iterator[bool]:
+    def take_turn(self, ask_again: Callable[[int], bool]) -> bool:
         """Take the turn to write, before all other processes; False if *ask_again* gives up first."""
         asked = 0
         while not (taken := self._take_turn()) and ask_again(asked):
             asked += 1
-        try:
-            yield taken
-        finally:
-            if taken:
-                _lock(self.descriptor, fcntl.F_UNLCK, _TURN)
-                self._writing.release()
+        return taken
 
     def _take_turn(self) -> bool:
         if not self._writing.acquire(blocking=False):
             return False
-        if _lock(self.descriptor, fcntl.F_WRLCK, _TURN):
+        if _set(self.descriptor, _TAKE_TURN):
             return True
         self._writing.release()
         return False
+
+    def end_turn(self) -> None:
+        """Let others write; only for the one that took the turn."""
+        _set(self.descriptor, _END_TURN)
+        self._writing.release()
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[bool]:
@@ -181,11 +182,14 @@ def _open(path: str, *, create: bool) -> int:
 
 def _lock(descriptor: int, kind: int, where: tuple[int, int]) -> bool:
     """Lock or unlock these bytes; False if somebody else has them. A system that cannot leaves it to SQLite."""
+    return _set(descriptor, struct.pack(_FLOCK, kind, os.SEEK_SET, *where, 0))
+
+
+def _set(descriptor: int, asked: bytes) -> bool:
     if _SET_LOCK is None or descriptor < 0:
         return True
-    start, length = where
     try:
-        fcntl.fcntl(descriptor, _SET_LOCK, struct.pack(_FLOCK, kind, os.SEEK_SET, start, length, 0))
+        fcntl.fcntl(descriptor, _SET_LOCK, asked)
     except (BlockingIOError, PermissionError):  # EAGAIN, EACCES
         return False
     except OSError:  # this file system has no such locks, or the file may only be read

@@ -170,8 +170,11 @@ class Writer:
         """Run *operations* in one transaction; return what went wrong, with nothing acknowledged."""
         try:
             connection = self._connections.to_write()
-            with self._connections.turn():
+            hold = self._connections.take_turn()
+            try:
                 turn = self._transact(connection, operations, careful=careful)
+            finally:
+                hold.end_turn()
             hit("sqlite.after_commit")
             self._connections.check()  # into the file that others see?
         except Exception as problem:  # noqa: BLE001 - whatever it was, its callers must hear of it
