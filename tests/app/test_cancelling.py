@@ -50,7 +50,7 @@ async def test_a_handler_that_raises_generator_exit_has_failed(app, driven, late
 
 @pytest.mark.parametrize("headers", [[("trace", "abc")], [(b"trace", b"abc")]])
 async def test_headers_that_are_not_text_and_bytes_are_refused(app, headers):
-    with pytest.raises(DraftError, match="pairs of str and bytes"):
+    with pytest.raises(DraftError, match="is no pair of str and bytes; give"):
         await app.enqueue("k", {}, headers=headers)
     assert (await app.desk.ls()).letters == []
 
