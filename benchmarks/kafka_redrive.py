@@ -23,8 +23,8 @@ from benchmarks.kafka_topics import Committed, begin_producing, create, ends, fa
 from benchmarks.kafka_work import LINES, Latency, Watch, check_noted, hash_a_lot, note_line, wait_for
 from benchmarks.letters import resident
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
-from redrive.sources.kafka.boots import read_note
-from redrive.sources.kafka.offset_map import read_map
+from redrive.sources.kafka.offsets.done_map import read_map
+from redrive.sources.kafka.offsets.start_note import read_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,8 +108,8 @@ def with_failures(_folder: Path, bootstrap: str, topic: str, n: int, *, percent:
 
 def replay(_folder: Path, bootstrap: str, topic: str, n: int, *, suffix: str) -> dict[str, Any]:
     """Send *n* dead letters home, each confirmed, its place committed after it."""
-    from redrive.sources.kafka.choice import Choice  # noqa: PLC0415
-    from redrive.sources.kafka.replay import replay as send_home  # noqa: PLC0415
+    from redrive.sources.kafka.replay.filter import Choice  # noqa: PLC0415
+    from redrive.sources.kafka.replay.replay import replay as send_home  # noqa: PLC0415
 
     before = sum(ends(bootstrap, topic).values())
     start = time.perf_counter()

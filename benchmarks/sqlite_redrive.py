@@ -189,7 +189,7 @@ async def _check(app: Redrive, enqueued: int, **expected: int) -> None:
 
 def _level(folder: Path) -> dict[str, str]:
     """Return the `synchronous` that the store's own writer runs with."""
-    from redrive.stores.sqlite.file import File  # noqa: PLC0415 - only to look
+    from redrive.stores.sqlite.file.database import File  # noqa: PLC0415 - only to look
 
     connection = File(folder / "redrive.db").writer()
     level = SYNC[int(connection.pragma("synchronous"))]

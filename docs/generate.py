@@ -24,12 +24,13 @@ import redrive
 from redrive import errors
 from redrive.app import Redrive
 from redrive.cli.root import app as command_line
-from redrive.core import fingerprint, terms
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import BudgetRules
 from redrive.core.facts import FACTS
+from redrive.core.failures import fingerprint
 from redrive.core.policy import RetryPolicy
-from redrive.desk.face import Desk
+from redrive.core.query import terms
+from redrive.desk.desk import Desk
 from redrive.engine.options import Options
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
@@ -38,7 +39,7 @@ from redrive.sources import kafka
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.facts import KAFKA_FACTS
 from redrive.sources.kafka.metrics import KAFKA_METRICS
-from redrive.stores.sqlite.file import migrations
+from redrive.stores.sqlite.file.database import migrations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -378,7 +379,7 @@ SHAPES = {
     "redrive.desk.audit": ("AuditLog", "AuditLine"),
     "redrive.desk.subscriptions": ("Subscriptions",),
     "redrive.stores.contract": ("Receipt", "Subscription"),
-    "redrive.cli.upkeep": ("Checked", "Migrated"),
+    "redrive.cli.run.upkeep": ("Checked", "Migrated"),
     "redrive.demo.story": ("Outcome",),
 }
 

@@ -14,21 +14,22 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
+from redrive import drafts
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import budget_of
 from redrive.core.classify import RELAY
 from redrive.core.letter import Draft, Letter, Priority
 from redrive.desk import subscriptions
-from redrive.desk.face import Desk
-from redrive.desk.opening import OpenFirst
-from redrive.engine import drafting
-from redrive.engine.announcing import accepted
+from redrive.desk.desk import Desk
+from redrive.desk.open_first import OpenFirst
+from redrive.drafts import drafts_of
 from redrive.engine.clock import SystemClock, new_id
-from redrive.engine.declaring import Limits, queue_spec
 from redrive.engine.handler import build_handler
-from redrive.engine.hearing import hearing
 from redrive.engine.options import breaker_problems
-from redrive.engine.watchdog import Watchdog
+from redrive.engine.queue_limits import Limits, queue_spec
+from redrive.engine.worker.facts import accepted
+from redrive.engine.worker.stop_signals import hearing
+from redrive.engine.worker.watchdog import Watchdog
 from redrive.errors import HandlerError, SettingsError, SourceError
 from redrive.settings import load
 from redrive.signals.hub import Hub
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.options import Options
-    from redrive.engine.worker import Worker
+    from redrive.engine.worker.worker import Worker
     from redrive.signals.sentry import SentryReporter
     from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
     from redrive.sources.outbox.face import AsyncOutbox, Outbox
@@ -203,26 +204,26 @@ class Redrive:
         id: str | UUID | None = None,  # noqa: A002 - the letter's own word
     ) -> Draft:
         """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
-        content_type, body = drafting.encode(payload, kind)
+        content_type, body = drafts.encode(payload, kind)
         return Draft(
-            new_id() if id is None else drafting.uuid_of(id),  # by place: by name it takes four times as long
-            self._queue_of(kind) if queue is None or queue == "" else drafting.text_of(queue),
-            kind if type(kind) is str else drafting.text_of(kind),
+            new_id() if id is None else drafts.uuid_of(id),  # by place: by name it takes four times as long
+            self._queue_of(kind) if queue is None or queue == "" else drafts.text_of(queue),
+            kind if type(kind) is str else drafts.text_of(kind),
             body,
             content_type,
-            key if key is None or type(key) is str else drafting.text_of(key),
-            None if idempotency_key is None else drafting.text_of(idempotency_key),
-            priority if type(priority) is Priority else drafting.priority_of(priority),
-            0.0 if delay == 0 else drafting.span_of(delay),
-            None if due_at is None else drafting.due_of(due_at),
-            None if policy is None else drafting.policy_text(policy),
+            key if key is None or type(key) is str else drafts.text_of(key),
+            None if idempotency_key is None else drafts.text_of(idempotency_key),
+            priority if type(priority) is Priority else drafts.priority_of(priority),
+            0.0 if delay == 0 else drafts.span_of(delay),
+            None if due_at is None else drafts.due_of(due_at),
+            None if policy is None else drafts.policy_text(policy),
             generation,
-            None if origin is None else drafting.text_of(origin),
+            None if origin is None else drafts.text_of(origin),
             None,  # handler
-            None if tenant is None else drafting.text_of(tenant),
-            () if headers == () else drafting.headers_of(headers, kind),
-            {} if metadata is None else drafting.metadata_of(metadata, kind),
-            () if after == () else drafting.ids_of(after, kind),
+            None if tenant is None else drafts.text_of(tenant),
+            () if headers == () else drafts.headers_of(headers, kind),
+            {} if metadata is None else drafts.metadata_of(metadata, kind),
+            () if after == () else drafts.ids_of(after, kind),
         )
 
     async def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
@@ -233,22 +234,22 @@ class Redrive:
         a letter with the same idempotency key, queue and kind is kept already.
         Raise QueueFull, DraftError, LetterNotFound (an unknown `after`) or StoreUnavailable.
         """
-        drafts = (self.draft(kind, payload, **options),)
+        made = (self.draft(kind, payload, **options),)
         if self._opened_by != os.getpid():
             await self.open()
-        receipts = await self.store.put(drafts)  # not by enqueue_many: one coroutine less for each letter
+        receipts = await self.store.put(made)  # not by enqueue_many: one coroutine less for each letter
         if self.hub.wants_routine:
-            self._tell(drafts, receipts)
+            self._tell(made, receipts)
         return receipts[0]
 
     async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
         """Keep all of *drafts* or none, in one transaction; any iterable of drafts will do."""
-        drafts = drafting.drafts_of(drafts)
+        made = drafts_of(drafts)
         if self._opened_by != os.getpid():
             await self.open()
-        receipts = await self.store.put(drafts)
+        receipts = await self.store.put(made)
         if self.hub.wants_routine:
-            self._tell(drafts, receipts)
+            self._tell(made, receipts)
         return receipts
 
     @overload

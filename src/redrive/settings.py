@@ -19,9 +19,9 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
 
 from redrive.core.budget import OFF, BudgetRules
-from redrive.core.slips import did_you_mean
+from redrive.core.checks.did_you_mean import did_you_mean
 from redrive.errors import PolicyError, SettingsError
-from redrive.sources.kafka.variables import read_configs, unread
+from redrive.sources.kafka.environment import read_configs, unread
 from redrive.stores.contract import Retention
 
 if TYPE_CHECKING:

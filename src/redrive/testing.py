@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.signals.hub import Hub
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering
-    from redrive.sources.kafka.driving import WorkerDrive
-    from redrive.sources.kafka.engines import Worker
+    from redrive.sources.kafka.execution.engine import Worker
+    from redrive.sources.kafka.testing import WorkerDrive
     from redrive.stores.contract import Backlog, Receipt, Store
     from redrive.wiring import Parts
 
@@ -377,7 +377,7 @@ async def drive_worker(
     clock: FakeClock | None = None,
 ) -> AsyncIterator[WorkerDrive]:
     """Hand out what runs the worker of a Kafka consumer on records that the test makes up, without a broker."""
-    from redrive.sources.kafka.driving import WorkerDrive  # noqa: PLC0415 - most tests are of other things
+    from redrive.sources.kafka.testing import WorkerDrive  # noqa: PLC0415 - most tests are of other things
 
     test = WorkerDrive(worker, clock or FakeClock(), execution=execution, kafka=kafka, ordering=ordering)
     try:

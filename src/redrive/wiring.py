@@ -16,13 +16,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlunsplit
 
-from redrive.engine.dependencies import Dependencies
-from redrive.engine.lines import Lines
-from redrive.engine.processes import ProcessEngine
-from redrive.engine.processor import Processor
-from redrive.engine.tasks import TaskEngine
-from redrive.engine.threads import ThreadEngine
-from redrive.engine.worker import Worker
+from redrive.engine.runners.processes.pool import ProcessEngine
+from redrive.engine.runners.tasks import TaskEngine
+from redrive.engine.runners.threads import ThreadEngine
+from redrive.engine.worker.breakers import Dependencies
+from redrive.engine.worker.capacity import Lines
+from redrive.engine.worker.processor import Processor
+from redrive.engine.worker.worker import Worker
 from redrive.errors import NotSupported, SettingsError
 from redrive.settings import masked
 from redrive.stores.memory import MemoryStore
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from redrive.core.facts import Fact
     from redrive.core.letter import Draft
     from redrive.engine.clock import Clock
-    from redrive.engine.execution import Engine
     from redrive.engine.handler import Handler
+    from redrive.engine.runners.contract import Engine
     from redrive.settings import Settings
     from redrive.signals.sentry import SentryReporter
     from redrive.sources.outbox.users import Outboxes
@@ -87,7 +87,7 @@ def _postgres(url: str, *, create: bool) -> Store:
     """
     try:
         from redrive.stores.postgres import PostgresStore
-        from redrive.stores.postgres.dsn import read_dsn
+        from redrive.stores.postgres.server.dsn import read_dsn
     except ModuleNotFoundError as missing:
         if missing.name != "asyncpg":
             raise

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.pipes import next_line
 from tests.desk.conftest import failure
 
-from redrive.cli.supervisor import Supervisor
+from redrive.cli.run.supervisor import Supervisor
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 
@@ -258,9 +258,11 @@ STUBBORN = textwrap.dedent("""
     while True:
         time.sleep(0.05)  # not pause: a signal just before it would be heard with the next one
 """)
-SUPERVISE = (
-    "from redrive.cli.supervisor import supervise; import sys; sys.exit(supervise({command!r}, 2, until_idle=False))"
-)
+SUPERVISE = """
+import sys
+from redrive.cli.run.supervisor import supervise
+sys.exit(supervise({command!r}, 2, until_idle=False))
+"""
 
 
 @pytest.fixture
@@ -286,7 +288,7 @@ def test_the_first_signal_is_passed_on_and_so_is_the_second(supervised, number):
 
 ORPHAN = textwrap.dedent("""
     import os, signal, sys, time
-    from redrive.cli.supervisor import hold_lifeline
+    from redrive.cli.run.supervisor import hold_lifeline
     signal.signal(signal.SIGTERM, lambda *_: (print("asked to stop", flush=True), os._exit(0)))
     hold_lifeline()
     print("ready", os.getpid(), flush=True)

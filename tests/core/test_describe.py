@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.core.describe import FRAMES_LIMIT, MESSAGE_LIMIT, clean, describe, leaves
+from redrive.core.failures.describe import FRAMES_LIMIT, MESSAGE_LIMIT, clean, describe, leaves
 from redrive.errors import Reject
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.core.fingerprint import fingerprint, template
+from redrive.core.failures.fingerprint import fingerprint, template
 
 FRAMES = ("shop.orders:ship", "shop.payments:charge")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from redrive.core.letter import Letter, Priority, Status
 from redrive.core.query import MAX_LENGTH, MAX_TERMS, Query, Term, glob, parse, require
-from redrive.core.terms import FIELDS
+from redrive.core.query.terms import FIELDS
 from redrive.errors import QueryError
 
 NOW = 1_700_000_000_000_000

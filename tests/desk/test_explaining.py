@@ -11,8 +11,8 @@ from redrive.core.letter import Letter, Status
 from redrive.core.moves import line_of, logged
 from redrive.core.policy import RetryPolicy
 from redrive.desk import inspect
+from redrive.desk.desk import Desk
 from redrive.desk.explain import explain, explained, what_if
-from redrive.desk.face import Desk
 from redrive.desk.replay import replay
 from redrive.stores.contract import Want, WorkerBeat
 

@@ -4,7 +4,7 @@ import pytest
 
 from redrive.core import facts
 from redrive.core.letter import Status
-from redrive.desk.face import Desk
+from redrive.desk.desk import Desk
 from redrive.errors import MoveRefused
 
 

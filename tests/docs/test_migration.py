@@ -11,8 +11,8 @@ import pytest
 from tests.docs.pages import DOCS
 
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig
-from redrive.sources.kafka.offset_map import read_map, write_map
-from redrive.sources.kafka.variables import read_configs, unread
+from redrive.sources.kafka.environment import read_configs, unread
+from redrive.sources.kafka.offsets.done_map import read_map, write_map
 
 PAGE = DOCS / "how-to" / "migrate-from-pyrallel.md"
 OURS = {"execution": ExecutionConfig(), "kafka": KafkaConfig()}

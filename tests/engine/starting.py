@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redrive.core.decide import Outcome
-    from redrive.engine.execution import Engine
     from redrive.engine.handler import Handler
+    from redrive.engine.runners.contract import Engine
 
 PATIENCE = 120.0  # seconds; only a broken build waits so long
 

@@ -12,7 +12,7 @@ import pytest
 from tests.servers.ports import free_port
 
 import redrive
-from redrive.cli.supervisor import Supervisor
+from redrive.cli.run.supervisor import Supervisor
 
 SHOP = """
 import os, pathlib, urllib.request

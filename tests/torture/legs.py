@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers import kafka, postgres
-from tests.torture import crowd, held, jumps, kills, moves, plug, powercut, zombies
 from tests.torture.nursery import Nursery
+from tests.torture.runs import crowd, held, jumps, kills, moves, plug, powercut, zombies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,7 +85,7 @@ def _pg_clock(seed: int, cycles: int, folder: Path) -> Leg:
 
 def _kafka_kills(seed: int, cycles: int, folder: Path) -> Leg:
     """Members of a consumer group die, one for every hundred records; a cycle is a record."""
-    from tests.torture import kafka_kills  # noqa: PLC0415 - needs a Kafka client, which the others do not
+    from tests.torture.runs import kafka_kills  # noqa: PLC0415 - needs a Kafka client, which the others do not
 
     with kafka.Broker() as broker:
         found = kafka_kills.at_random(broker.bootstrap, folder, cycles, max(1, cycles // 100), seed)
@@ -168,7 +168,7 @@ def _powercuts(seed: int, cycles: int, folder: Path) -> Leg:
         results = [folder / f"{number}.json" for number in range(processes)]
         pids = [
             nursery.start(
-                "tests.torture.powercut:batch",
+                "tests.torture.runs.powercut:batch",
                 first_seed=seed * 1_000 + number * share, runs=share, cuts=cuts, result=str(path),
             )
             for number, path in enumerate(results)

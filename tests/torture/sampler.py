@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import msgspec
-from tests.torture import checker, looks, sweeps
+from tests.torture import checker, looks
 from tests.torture.checker import Verdict
 from tests.torture.history import History
-from tests.torture.sweeps import Figures
+from tests.torture.runs import sweeps
+from tests.torture.runs.sweeps import Figures
 
 if TYPE_CHECKING:
     from tests.torture.looks import Lease, Look

@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from tests.torture import libraries, looks, mutants, sweeps
+from tests.torture import looks
 from tests.torture.history import Log
-from tests.torture.sweeps import Metronome
+from tests.torture.runs import libraries, mutants, sweeps
+from tests.torture.runs.sweeps import Metronome
 
 from redrive import Reject, RetryPolicy, failpoints
 from redrive.app import Redrive
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 from redrive.errors import StoreError
 from redrive.stores.contract import Store  # noqa: TC001 - beside the letter
-from redrive.stores.sqlite import SqliteStore, writer
+from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite.file import writer
 from redrive.wiring import open_store
 
 QUICK = RetryPolicy.exponential(first=0.02, cap=0.1, max_attempts=4)

@@ -14,24 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from redrive.cli import (
-    acts,
-    audit,
-    copying,
-    edit,
-    enqueue,
-    explain,
-    groups,
-    kafka,
-    letters,
-    queues,
-    stats,
-    subscriptions,
-    top,
-    upkeep,
-    worker,
-)
+from redrive.cli.act import acts, copy, edit, enqueue, queues, subscriptions
+from redrive.cli.kafka import consume
+from redrive.cli.look import audit, explain, groups, letters, stats, top
 from redrive.cli.output import note
+from redrive.cli.run import upkeep, worker
 from redrive.cli.session import Globals
 from redrive.errors import RedriveError, WorkerExhausted
 
@@ -104,7 +91,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "stats": stats.stats,
     "top": top.top,
     "audit": audit.audit,
-    "copy": copying.copy,
+    "copy": copy.copy,
     "migrate": upkeep.migrate,
     "check": upkeep.check,
     "demo": upkeep.demo,
@@ -114,7 +101,7 @@ for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 app.add_typer(queues.app, name="queues")
 app.add_typer(subscriptions.app, name="subscriptions")
-app.add_typer(kafka.app, name="kafka")
+app.add_typer(consume.app, name="kafka")
 
 
 def _version(wanted: bool) -> None:

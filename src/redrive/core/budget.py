@@ -13,7 +13,7 @@ from math import isfinite
 
 import msgspec
 
-from redrive.core.door import shown
+from redrive.core.checks.drafts import shown
 from redrive.errors import PolicyError
 
 ON, OFF = "on", "off"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from redrive.core import known
-from redrive.core.describe import (
+from redrive.core.failures import known
+from redrive.core.failures.describe import (
     MESSAGE_LIMIT,
     NAME_LIMIT,
     causes,
@@ -29,8 +29,8 @@ from redrive.core.describe import (
     text_of,
     type_name,
 )
-from redrive.core.fingerprint import Fingerprint, fingerprint
-from redrive.core.known import Meaning
+from redrive.core.failures.fingerprint import Fingerprint, fingerprint
+from redrive.core.failures.known import Meaning
 from redrive.core.letter import Category, Failure
 from redrive.core.policy import DEFAULT_RETRY_POLICY, LONGEST
 from redrive.errors import Reject, RetryAfter

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.core.door import EARLIEST_US, LATEST_US, check
+from redrive.core.checks.drafts import EARLIEST_US, LATEST_US, check
 from redrive.core.ids import spelled
 from redrive.errors import DraftError
 

@@ -25,7 +25,7 @@ import msgspec
 
 from redrive.core.letter import Category, Status, instant
 from redrive.core.query import parse
-from redrive.core.terms import quoted
+from redrive.core.query.terms import quoted
 from redrive.desk.views import place_of
 
 if TYPE_CHECKING:

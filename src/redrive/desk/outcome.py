@@ -15,7 +15,7 @@ import msgspec
 
 from redrive.core.letter import Status
 from redrive.core.query import parse
-from redrive.core.terms import quoted
+from redrive.core.query.terms import quoted
 from redrive.errors import MoveRefused
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
+from redrive.core.checks.refusals import of_msgspec, of_pydantic
 from redrive.core.classify import Undecodable
 from redrive.core.letter import JSON, Letter
-from redrive.core.refusals import of_msgspec, of_pydantic
 from redrive.errors import HandlerError
 
 Call = Callable[[Letter], Any]

@@ -18,7 +18,7 @@ import msgspec
 
 from redrive.core.classify import classify
 from redrive.core.decide import SUCCEEDED, Failed
-from redrive.core.describe import type_name
+from redrive.core.failures.describe import type_name
 from redrive.core.letter import Category, Failure
 from redrive.engine.traces import trace_of
 

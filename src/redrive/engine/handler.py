@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from redrive.core import classify
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.arguments import bind
-from redrive.engine.naming import name_of, unfindable
+from redrive.engine.import_names import name_of, unfindable
 from redrive.engine.options import problems_of
 from redrive.errors import HandlerError
 

@@ -13,9 +13,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from redrive.core.breaker import BreakerRules
+from redrive.core.checks.did_you_mean import did_you_mean
 from redrive.core.classify import Rules
 from redrive.core.policy import RetryPolicy
-from redrive.core.slips import did_you_mean
 from redrive.errors import PolicyError
 
 if TYPE_CHECKING:

@@ -13,10 +13,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.core.describe import NAME_LIMIT, clean, is_error, members_of, peek, place_of, text_of, type_name, walk
+from redrive.core.failures.describe import (
+    NAME_LIMIT,
+    clean,
+    is_error,
+    members_of,
+    peek,
+    place_of,
+    text_of,
+    type_name,
+    walk,
+)
 
 if TYPE_CHECKING:
-    from redrive.core.describe import Place
+    from redrive.core.failures.describe import Place
 
 LIMIT = 4_000  # characters; rows stay small
 _FRAMES = 20  # of each exception, the innermost

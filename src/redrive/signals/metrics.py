@@ -15,7 +15,7 @@ import msgspec
 
 from redrive.core import facts
 from redrive.core.breaker import BreakerState
-from redrive.core.describe import clean
+from redrive.core.failures.describe import clean
 from redrive.core.letter import Status
 
 if TYPE_CHECKING:

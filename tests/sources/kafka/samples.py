@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.sources.kafka.record import Assignment, Record
+from redrive.sources.kafka.records.record import Assignment, Record
 
 
 def partition(number: int = 0, *, topic: str = "orders", epoch: int = 1) -> Assignment:

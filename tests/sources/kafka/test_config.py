@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, Producer
 from redrive.errors import SettingsError
 from redrive.settings import load_kafka
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
-from redrive.sources.kafka.client import consumer_settings
+from redrive.sources.kafka.client.settings import consumer_settings
 from redrive.sources.kafka.config import topic_problem
-from redrive.sources.kafka.variables import read_configs, unread
+from redrive.sources.kafka.environment import read_configs, unread
 
 
 def test_the_defaults_are_the_documented_ones():

@@ -51,8 +51,8 @@ from tests.sources.kafka.stage import running, until
 
 from redrive import Reject
 from redrive.sources.kafka import AsyncExecutionEngine, ExecutionConfig
-from redrive.sources.kafka.choice import Choice
-from redrive.sources.kafka.replay import replay
+from redrive.sources.kafka.replay.filter import Choice
+from redrive.sources.kafka.replay.replay import replay
 
 HERE = Path(__file__)
 IMPATIENT = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200, "max.poll.interval.ms": 1200}

@@ -8,13 +8,13 @@ import pytest
 from tests.sources.kafka.stage import LIMIT, until
 
 PLACES = {  # where a fault may be: on the event loop, in a task, in a timer, on the control thread
-    "scheduling": "redrive.sources.kafka.lanes.Lanes.enter",
-    "deciding": "redrive.sources.kafka.engines.decide",
-    "waiting": "redrive.sources.kafka.waiting.Waiting.pop_due",
-    "ordering": "redrive.sources.kafka.lanes.Lanes.leave",
-    "completing": "redrive.sources.kafka.partition.Partition.complete",
-    "burying": "redrive.sources.kafka.poller.BrokerPoller._bury",
-    "committing": "redrive.sources.kafka.commits.Commits.step",
+    "scheduling": "redrive.sources.kafka.execution.ordering.Lanes.enter",
+    "deciding": "redrive.sources.kafka.execution.engine.decide",
+    "waiting": "redrive.sources.kafka.records.delay_queue.Waiting.pop_due",
+    "ordering": "redrive.sources.kafka.execution.ordering.Lanes.leave",
+    "completing": "redrive.sources.kafka.control.partition.Partition.complete",
+    "burying": "redrive.sources.kafka.control.poller.BrokerPoller._bury",
+    "committing": "redrive.sources.kafka.control.commits.Commits.step",
 }
 
 

@@ -18,8 +18,8 @@ from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive import Reject
 from redrive.errors import SettingsError
-from redrive.sources.kafka.choice import Choice
-from redrive.sources.kafka.replay import replay
+from redrive.sources.kafka.replay.filter import Choice
+from redrive.sources.kafka.replay.replay import replay
 
 BRISK = {"heartbeat.interval.ms": 100}  # a member hears of the next at once
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def patient(monkeypatch) -> None:
     """How soon a call gives up is asked by few tests, which say so; the others may meet a machine that stalls."""
     if find_spec("asyncpg") is not None:
-        monkeypatch.setattr("redrive.stores.postgres.server.PATIENCE", 120.0)
+        monkeypatch.setattr("redrive.stores.postgres.server.connections.PATIENCE", 120.0)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.stores.postgres.proxy import Proxy
+from tests.stores.postgres.server.proxy import Proxy
 from tests.stores.samples import DELIVERED, LEASE, WANT, WORKER, act, claim, draft, get, give_up, letter_id
 
 from redrive.core.letter import Status

@@ -29,7 +29,7 @@ from tests.stores.samples import (
     settle_all,
 )
 
-from redrive.core.turns import TURNS
+from redrive.core.priority_shares import TURNS
 from redrive.errors import LetterNotFound
 from redrive.stores.contract import Claim, QueueSpec, Want
 

@@ -8,7 +8,8 @@ from tests.stores.samples import KIND, QUEUE, claim, draft, put
 
 from redrive.core.budget import BudgetRules
 from redrive.stores.contract import Want
-from redrive.stores.postgres import PostgresStore, server, sharing
+from redrive.stores.postgres import PostgresStore, shared_state
+from redrive.stores.postgres.server import connections
 
 COUNTS = "LOCK TABLE redrive.outbox_tallies, redrive.outbox_deltas"
 TAKE_BACK = """
@@ -47,12 +48,12 @@ async def test_a_letter_that_is_taken_back_during_a_look_is_seen(store, connecti
 
 
 async def test_a_process_that_freezes_inside_a_transaction_holds_up_nobody_for_long(store, url, monkeypatch):
-    monkeypatch.setattr(server, "FROZEN", 0.2)
+    monkeypatch.setattr(connections, "FROZEN", 0.2)
     frozen, inside, awake = PostgresStore(url, listen=False), asyncio.Event(), asyncio.Event()
     await frozen.open()
 
     async def spend_and_freeze(turn):
-        wait = await sharing.spend(turn, QUEUE, BudgetRules(), 100, 1)
+        wait = await shared_state.spend(turn, QUEUE, BudgetRules(), 100, 1)
         inside.set()
         await awake.wait()
         return wait

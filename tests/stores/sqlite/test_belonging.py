@@ -17,7 +17,8 @@ from tests.stores.samples import check_books, claim, letter_id, names, put
 from redrive.core.query import parse
 from redrive.errors import StoreDamaged, StoreUnavailable
 from redrive.stores.contract import WorkerBeat
-from redrive.stores.sqlite import SqliteStore, hold
+from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite.file import locks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,7 +182,7 @@ async def test_a_wal_whose_first_page_a_power_cut_left_unwritten_is_not_taken_fo
 _DIES = """
 import asyncio, os, sys
 from redrive.core.letter import Draft
-from redrive.stores.sqlite import SqliteStore, hold
+from redrive.stores.sqlite import SqliteStore
 
 async def main(path):
     store = SqliteStore(path)
@@ -236,7 +237,7 @@ async def test_a_running_store_goes_on_once_the_file_that_the_wal_belongs_to_is_
     await check_books(sqlite)
 
 
-@pytest.mark.skipif(hold._SET_LOCK is None, reason="this system has no locks of open files")
+@pytest.mark.skipif(locks._SET_LOCK is None, reason="this system has no locks of open files")
 async def test_a_backup_beside_the_shm_of_a_process_that_still_runs_is_refused(sqlite, path, clock):
     await put(sqlite, "a")
     vacuum(path, path.with_name("backup.db"))

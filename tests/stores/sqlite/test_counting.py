@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.stores.samples import KIND, QUEUE, act, draft, failure, put
 
 from redrive.stores.contract import QueueSpec, Retention
-from redrive.stores.sqlite import turn
+from redrive.stores.sqlite import transaction
 
 DAY = 86_400.0
 MANY = 2_000
@@ -43,7 +43,7 @@ async def test_a_limited_queue_reads_none_of_the_counts_of_dead_letters(sqlite, 
     await many_distinct(sqlite)
     await put(sqlite, "a")
 
-    asked = turn.COUNTED.format("?, ?")
+    asked = transaction.COUNTED.format("?, ?")
     plan = "\n".join(row[3] for row in sql(f"EXPLAIN QUERY PLAN {asked}", QUEUE, "pending", "in_flight"))
     assert "SEARCH tallies USING INDEX tallies_status (status=? AND queue=?)" in plan
     assert sql(asked, QUEUE, "pending", "in_flight") == [(1,)]
@@ -53,9 +53,10 @@ async def test_a_limited_queue_reads_none_of_the_counts_of_dead_letters(sqlite, 
 
 async def test_the_queues_are_found_without_reading_the_counts_of_dead_letters(sqlite, sql):
     await many_distinct(sqlite)
-    from redrive.stores.sqlite import retaining, sharing  # noqa: PLC0415 - where the statements stand
 
-    for asked in (sharing.USED, retaining.LINES):
+    from redrive.stores.sqlite import retention, shared_state  # noqa: PLC0415 - where the statements stand
+
+    for asked in (shared_state.USED, retention.LINES):
         plan = "\n".join(row[3] for row in sql(f"EXPLAIN QUERY PLAN {asked}"))
         assert "tallies_status (status=?" in plan
     assert [state.spec.name for state in await sqlite.queues()] == [QUEUE]

@@ -9,8 +9,9 @@ import pytest
 from tests.stores.samples import DELIVERED, claim, names, put
 
 from redrive.errors import SchemaMismatch, StoreClosed, StoreDamaged, StoreUnavailable
-from redrive.stores.sqlite import SqliteStore, file
-from redrive.stores.sqlite.file import File, migrations
+from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite.file import database
+from redrive.stores.sqlite.file.database import File, migrations
 
 
 def test_a_commit_survives_a_power_cut_by_the_writers_settings(path):
@@ -131,7 +132,7 @@ def test_a_new_file_that_another_process_is_just_making_is_waited_for(path, monk
             other.execute("COMMIT")
         return True
 
-    monkeypatch.setattr(file, "ask_again", ask_again)
+    monkeypatch.setattr(database, "ask_again", ask_again)
     connection = File(path).writer()
     assert connection.pragma("journal_mode") == "wal"
     connection.close()

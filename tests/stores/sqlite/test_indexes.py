@@ -46,7 +46,7 @@ async def test_a_sign_of_life_walks_only_letters_in_flight(sqlite, sql):
     ],
 )
 async def test_the_operators_questions_are_answered_by_an_index(sqlite, sql, path, text, index):
-    from redrive.stores.sqlite.file import File  # noqa: PLC0415
+    from redrive.stores.sqlite.file.database import File  # noqa: PLC0415
 
     reader = File(path).reader()
     compiled = compile_query(parse(text), 0, reader)

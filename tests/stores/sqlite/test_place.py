@@ -18,7 +18,8 @@ from tests.stores.samples import check_books, claim, draft, letter_id, names, pu
 
 from redrive.core.query import parse
 from redrive.errors import StoreUnavailable
-from redrive.stores.sqlite import SqliteStore, file, hold, putting
+from redrive.stores.sqlite import SqliteStore, putting
+from redrive.stores.sqlite.file import database, locks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,7 +170,7 @@ def look(path: Path) -> int:
         return connection.execute("SELECT count(*) FROM letters").fetchone()[0]
 
 
-@pytest.mark.skipif(hold._SET_LOCK is None, reason="this system has no locks of open files")
+@pytest.mark.skipif(locks._SET_LOCK is None, reason="this system has no locks of open files")
 async def test_a_look_with_another_library_leaves_the_wal_in_its_place(sqlite, path):
     await put(sqlite, "a")
     before = [each.stat().st_ino for each in beside(path, "-wal", "-shm")]
@@ -180,7 +181,7 @@ async def test_a_look_with_another_library_leaves_the_wal_in_its_place(sqlite, p
 
 
 async def test_where_the_system_cannot_prevent_it_a_look_with_another_library_is_noticed(path, clock, monkeypatch):
-    monkeypatch.setattr(hold, "_SET_LOCK", None)
+    monkeypatch.setattr(locks, "_SET_LOCK", None)
     store = SqliteStore(path, clock=clock)
     await store.open()
     acknowledged = set()
@@ -207,9 +208,10 @@ _PUTS = """
 import asyncio, sys
 from redrive.core.letter import Draft
 from redrive.errors import StoreUnavailable
-from redrive.stores.sqlite import SqliteStore, file
+from redrive.stores.sqlite import SqliteStore
+from redrive.stores.sqlite.file import database
 
-file._PATIENCE = 0.2
+database._PATIENCE = 0.2
 
 async def main(path, name):
     store = SqliteStore(path)
@@ -231,7 +233,7 @@ def put_elsewhere(path: Path, name: str) -> str:
 
 
 async def test_a_wal_that_was_lost_never_overwrites_what_others_have_written_since(path, clock, monkeypatch):
-    monkeypatch.setattr(hold, "_SET_LOCK", None)
+    monkeypatch.setattr(locks, "_SET_LOCK", None)
     store = SqliteStore(path, clock=clock)
     await store.open()
     await put(store, "a")
@@ -265,7 +267,7 @@ for name, start, length in ((sys.argv[1], 0x40000002, 510), (sys.argv[1] + "-shm
 """
 
 
-@pytest.mark.skipif(hold._SET_LOCK is None, reason="this system has no locks of open files")
+@pytest.mark.skipif(locks._SET_LOCK is None, reason="this system has no locks of open files")
 async def test_after_a_look_with_another_library_other_processes_still_see_the_file_in_use(sqlite, path):
     await put(sqlite, "a")
     look(path)
@@ -273,7 +275,7 @@ async def test_after_a_look_with_another_library_other_processes_still_see_the_f
     assert (await asyncio.to_thread(subprocess.run, command, check=False)).returncode == 0
 
 
-@pytest.mark.skipif(hold._SET_LOCK is None, reason="this system has no locks of open files")
+@pytest.mark.skipif(locks._SET_LOCK is None, reason="this system has no locks of open files")
 async def test_a_look_in_the_middle_of_a_write_lets_no_other_process_write(sqlite, path):
     await put(sqlite, "a")
     inside, gate = threading.Event(), threading.Event()
@@ -304,7 +306,7 @@ async def test_the_last_who_closes_leaves_one_file(path, clock):
 
 async def test_who_closes_beside_a_long_read_waits_for_nobody(path, clock, monkeypatch):
     asked: list[int] = []
-    monkeypatch.setattr(file, "ask_again", lambda times: bool(asked.append(times)))
+    monkeypatch.setattr(database, "ask_again", lambda times: bool(asked.append(times)))
     store = SqliteStore(path, clock=clock)
     await store.open()
     await put(store, "a")

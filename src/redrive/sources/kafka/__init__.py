@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
-from redrive.sources.kafka.events import CompletionEvent, CompletionStatus
-from redrive.sources.kafka.factories import WorkerFactory
+from redrive.sources.kafka.execution.worker_factory import WorkerFactory
 from redrive.sources.kafka.health import Counts, Health, Standing
-from redrive.sources.kafka.record import Assignment, Record
+from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.records.record import Assignment, Record
 
 if TYPE_CHECKING:
-    from redrive.sources.kafka.batches import BatchExecutionEngine, BatchFailed
-    from redrive.sources.kafka.collector import Collector
+    from redrive.sources.kafka.collect.collector import Collector
+    from redrive.sources.kafka.collect.sender import KafkaSender
     from redrive.sources.kafka.consumer import ParallelConsumer
-    from redrive.sources.kafka.engines import AsyncExecutionEngine, ProcessExecutionEngine
-    from redrive.sources.kafka.outputs import Output
-    from redrive.sources.kafka.poller import BrokerPoller
-    from redrive.sources.kafka.sender import KafkaSender
-    from redrive.sources.kafka.work import Work, WorkManager
+    from redrive.sources.kafka.control.poller import BrokerPoller
+    from redrive.sources.kafka.execution.batches import BatchExecutionEngine, BatchFailed
+    from redrive.sources.kafka.execution.engine import AsyncExecutionEngine, ProcessExecutionEngine
+    from redrive.sources.kafka.execution.producing import Output
+    from redrive.sources.kafka.execution.work_manager import Work, WorkManager
 
 __all__ = [
     "Assignment",
@@ -50,17 +50,17 @@ __all__ = [
 ]
 
 _LATER = {
-    "AsyncExecutionEngine": "engines",
-    "BatchExecutionEngine": "batches",
-    "BatchFailed": "batches",
-    "BrokerPoller": "poller",
-    "Collector": "collector",
-    "KafkaSender": "sender",
-    "Output": "outputs",
+    "AsyncExecutionEngine": "execution.engine",
+    "BatchExecutionEngine": "execution.batches",
+    "BatchFailed": "execution.batches",
+    "BrokerPoller": "control.poller",
+    "Collector": "collect.collector",
+    "KafkaSender": "collect.sender",
+    "Output": "execution.producing",
     "ParallelConsumer": "consumer",
-    "ProcessExecutionEngine": "engines",
-    "Work": "work",
-    "WorkManager": "work",
+    "ProcessExecutionEngine": "execution.engine",
+    "Work": "execution.work_manager",
+    "WorkManager": "execution.work_manager",
 }
 
 

@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Any, get_args
 from confluent_kafka import KafkaException
 
 from redrive.engine.clock import SystemClock
-from redrive.engine.naming import SCRIPT
-from redrive.engine.switching import quick_switching
+from redrive.engine.import_names import SCRIPT
+from redrive.engine.switch_interval import quick_switching
 from redrive.errors import RedriveError, SettingsError, SourceError
-from redrive.sources.kafka.adaptive import adapt
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
-from redrive.sources.kafka.engines import EXHAUSTED, engine_for
+from redrive.sources.kafka.control.poller import BrokerPoller
+from redrive.sources.kafka.execution.adaptive import adapt
+from redrive.sources.kafka.execution.engine import EXHAUSTED, engine_for
+from redrive.sources.kafka.execution.parking import ParkingWorkManager
+from redrive.sources.kafka.execution.producing import ProducingEngine
+from redrive.sources.kafka.execution.suspects import SuspectEngine
+from redrive.sources.kafka.execution.work_manager import WorkManager
 from redrive.sources.kafka.facts import ConsumerStarted, ConsumerStopped, tell
 from redrive.sources.kafka.health import Counts, Health, Standing
-from redrive.sources.kafka.outputs import ProducingEngine
-from redrive.sources.kafka.parked import ParkingWorkManager
-from redrive.sources.kafka.poller import BrokerPoller
-from redrive.sources.kafka.suspects import SuspectEngine
-from redrive.sources.kafka.work import WorkManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redrive.engine.clock import Clock
-    from redrive.sources.kafka.engines import ExecutionEngine
-    from redrive.sources.kafka.events import CompletionEvent
-    from redrive.sources.kafka.factories import WorkerFactory
-    from redrive.sources.kafka.record import Assignment, Record
+    from redrive.sources.kafka.execution.engine import ExecutionEngine
+    from redrive.sources.kafka.execution.worker_factory import WorkerFactory
+    from redrive.sources.kafka.records.completion import CompletionEvent
+    from redrive.sources.kafka.records.record import Assignment, Record
 
 
 _log = logging.getLogger("redrive.kafka")

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from redrive.engine.drafting import drafts_of
+from redrive.drafts import drafts_of
 from redrive.sources.outbox.statements import batches, names_of, receipts_of, refusal, statement, values_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import os
 import threading
 from typing import Any
 
-from redrive.stores.postgres.listening import CHANNEL
-from redrive.stores.postgres.server import Server
+from redrive.stores.postgres.server.connections import Server
+from redrive.stores.postgres.server.listening import CHANNEL
 
 _REST = 0.02  # seconds between two notices
 _NOTIFY = f"NOTIFY {CHANNEL}"  # without parameters it is one message: behind a pooler, two may reach two servers

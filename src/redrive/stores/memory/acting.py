@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redrive.stores.contract import Retention
-    from redrive.stores.memory.ledger import Ledger
-    from redrive.stores.memory.shelf import Row
+    from redrive.stores.memory.rows import Row
+    from redrive.stores.memory.transaction import Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

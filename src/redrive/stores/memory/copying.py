@@ -16,14 +16,14 @@ from redrive.core.letter import Status
 from redrive.stores.contract import place_of
 from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
 from redrive.stores.memory import changes, finding
-from redrive.stores.memory.shelf import Sighting
+from redrive.stores.memory.rows import Sighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from redrive.stores.memory.ledger import Ledger
-    from redrive.stores.memory.shelf import Row
+    from redrive.stores.memory.rows import Row
+    from redrive.stores.memory.transaction import Ledger
 
 
 class MemoryCopies:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from redrive.core.letter import Letter
     from redrive.core.query import Query
-    from redrive.stores.memory.ledger import Ledger
-    from redrive.stores.memory.shelf import Row
+    from redrive.stores.memory.rows import Row
+    from redrive.stores.memory.transaction import Ledger
 
 
 def shown(letter: Letter) -> Letter:

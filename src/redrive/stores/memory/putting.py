@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.letter import Draft
-    from redrive.stores.memory.ledger import Ledger
+    from redrive.stores.memory.transaction import Ledger
 
 _Names = dict[object, str]  # what a draft may be a duplicate by: the id that is kept
 

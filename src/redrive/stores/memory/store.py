@@ -19,10 +19,10 @@ from redrive.errors import StoreClosed
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.memory import acting, finding, putting, working
+from redrive.stores.memory import acting, claiming, finding, putting
 from redrive.stores.memory.acting import Act
 from redrive.stores.memory.copying import MemoryCopies
-from redrive.stores.memory.ledger import Ledger
+from redrive.stores.memory.transaction import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,12 +98,12 @@ class MemoryStore:
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
         """Claim due letters, each for one caller only, oldest due first within a priority."""
         with self._turn() as ledger:
-            return working.claim(ledger, wants, ledger.next_token(), lease=lease, worker=worker)
+            return claiming.claim(ledger, wants, ledger.next_token(), lease=lease, worker=worker)
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move; False where the claim is no longer held."""
         with self._turn(ring=True) as ledger:
-            return working.settle(ledger, settlements, ledger.next_token())
+            return claiming.settle(ledger, settlements, ledger.next_token())
 
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
@@ -111,18 +111,18 @@ class MemoryStore:
         """Settle and claim in one step."""
         with self._turn() as ledger:
             token = ledger.next_token()
-            accepted = working.settle(ledger, settlements, token)
-            return Exchanged(accepted, working.claim(ledger, wants, token, lease=lease, worker=worker))
+            accepted = claiming.settle(ledger, settlements, token)
+            return Exchanged(accepted, claiming.claim(ledger, wants, token, lease=lease, worker=worker))
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record the worker's sign of life, renew *claims*, and return those no longer held."""
         with self._turn() as ledger:
-            return working.extend(ledger, beat, claims, lease)
+            return claiming.extend(ledger, beat, claims, lease)
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended, oldest first."""
         with self._turn() as ledger:
-            return working.expired(ledger, limit)
+            return claiming.expired(ledger, limit)
 
     async def leave(self, worker: str) -> None:
         """Forget *worker*, which has ended."""
@@ -132,7 +132,7 @@ class MemoryStore:
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
         with self._turn() as ledger:
-            return working.backlog(ledger, wants)
+            return claiming.backlog(ledger, wants)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early, with True, when letters may have become due through somebody's put or act."""
@@ -162,7 +162,7 @@ class MemoryStore:
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately, by name."""
         with self._turn() as ledger:
-            return working.workers(ledger)
+            return claiming.workers(ledger)
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker as it stands now."""

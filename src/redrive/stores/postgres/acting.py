@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from redrive.core.letter import Letter
     from redrive.stores.contract import Retention
-    from redrive.stores.postgres.turn import Turn
+    from redrive.stores.postgres.server.transaction import Turn
 
 
 class Doing(NamedTuple):

@@ -13,7 +13,7 @@ from redrive.stores.contract import Spread, Subscription
 from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:
-    from redrive.stores.postgres.turn import Turn
+    from redrive.stores.postgres.server.transaction import Turn
 
 
 async def broadcast(turn: Turn, limit: int) -> list[Spread] | None:

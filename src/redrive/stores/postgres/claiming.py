@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from redrive.core.turns import TURNS
+from redrive.core.priority_shares import TURNS
 from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:

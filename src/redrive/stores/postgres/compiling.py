@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from redrive.core.letter import Priority, Status
 from redrive.core.query import Query, Term
-from redrive.stores.beginnings import end_of
 from redrive.stores.postgres.texts import escape, name
+from redrive.stores.prefix_range import end_of
 
 _BEGINNING = 60  # characters of a beginning that are compared by the server
 _TEXT = {

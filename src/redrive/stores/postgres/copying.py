@@ -24,8 +24,8 @@ from redrive.stores.postgres.texts import escape, is_odd, is_odd_name, name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from redrive.stores.postgres.calls import Calls
-    from redrive.stores.postgres.turn import Turn
+    from redrive.stores.postgres.server.calls import Calls
+    from redrive.stores.postgres.server.transaction import Turn
 
 _NO_ID = "its id is no UUID, and PostgreSQL keeps letters by nothing else"
 _ARRIVING = 3  # the lane of letters that nobody has placed yet

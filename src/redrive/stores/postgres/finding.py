@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from redrive.stores.grouping import Counted, Heap
     from redrive.stores.postgres.compiling import Compiled
-    from redrive.stores.postgres.turn import Turn
+    from redrive.stores.postgres.server.transaction import Turn
 
 _FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
 _FEW = 10_000

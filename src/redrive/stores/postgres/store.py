@@ -18,17 +18,27 @@ from redrive.errors import StoreError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
-from redrive.stores.postgres import acting, answers, broadcasting, finding, left, putting, rows, schema, sharing
-from redrive.stores.postgres.calls import Calls
+from redrive.stores.postgres import (
+    acting,
+    backlog,
+    broadcasting,
+    finding,
+    putting,
+    rows,
+    schema,
+    shared_state,
+)
 from redrive.stores.postgres.claiming import Taker
 from redrive.stores.postgres.copying import PostgresCopies
-from redrive.stores.postgres.listening import Wire
-from redrive.stores.postgres.server import Server
+from redrive.stores.postgres.server import answers
+from redrive.stores.postgres.server.calls import Calls
+from redrive.stores.postgres.server.connections import Server
+from redrive.stores.postgres.server.lease_clock import Ticker
+from redrive.stores.postgres.server.listening import Wire
+from redrive.stores.postgres.server.transaction import new_call
 from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
 from redrive.stores.postgres.statements import statements
 from redrive.stores.postgres.texts import name
-from redrive.stores.postgres.ticking import Ticker
-from redrive.stores.postgres.turn import new_call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -283,7 +293,7 @@ class PostgresStore:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
         hit("extend.before")
         noted: dict[str, str] = {}
-        told = sharing.told_by(beat, claims, noted)
+        told = shared_state.told_by(beat, claims, noted)
 
         async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
             tick = self._ticker.ask()
@@ -298,16 +308,16 @@ class PostgresStore:
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""
-        ended = await left.some_ended(self._calls, self._ticker)
-        return await self._calls.read(left.expired, limit) if ended else []
+        ended = await backlog.some_ended(self._calls, self._ticker)
+        return await self._calls.read(backlog.expired, limit) if ended else []
 
     async def leave(self, worker: str) -> None:
         """Forget *worker*, which has ended."""
-        await self._calls.write(sharing.leave, worker)
+        await self._calls.write(shared_state.leave, worker)
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
-        return await self._calls.write(left.backlog, wants)
+        return await self._calls.write(backlog.backlog, wants)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early when letters may have become due through somebody's put or act."""
@@ -317,40 +327,40 @@ class PostgresStore:
 
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
         """Make the queues' settings known to everybody."""
-        await self._calls.write(sharing.declare, specs)
+        await self._calls.write(shared_state.declare, specs)
 
     async def queues(self) -> list[QueueState]:
         """Return every queue that was declared or has letters."""
-        return await self._calls.read(sharing.queues)
+        return await self._calls.read(shared_state.queues)
 
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*."""
-        await self._calls.once(answers.NOTHING, sharing.pause, queue, paused, by, reason)
+        await self._calls.once(answers.NOTHING, shared_state.pause, queue, paused, by, reason)
         self._wire.tell()
 
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately."""
-        return await self._calls.read(sharing.workers)
+        return await self._calls.read(shared_state.workers)
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker."""
-        return await self._calls.read(sharing.breakers)
+        return await self._calls.read(shared_state.breakers)
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
         """Add outcomes to a breaker."""
-        return await self._calls.write(sharing.report, name, rules, successes, failures)
+        return await self._calls.write(shared_state.report, name, rules, successes, failures)
 
     async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
         """Return how many trial letters a breaker lets through."""
-        return await self._calls.write(sharing.probe, name, rules, limit)
+        return await self._calls.write(shared_state.probe, name, rules, limit)
 
     async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Draw on a queue's retry budget."""
-        return await self._calls.write(sharing.spend, queue, rules, firsts, retries)
+        return await self._calls.write(shared_state.spend, queue, rules, firsts, retries)
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""
-        return await self._calls.once(answers.YES_OR_NO, sharing.handled, handler, key)
+        return await self._calls.once(answers.YES_OR_NO, shared_state.handled, handler, key)
 
     # ------------------------------------------------------------------ events with several handlers
 
@@ -445,11 +455,11 @@ class PostgresStore:
 
     async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write an audit entry."""
-        await self._calls.once(answers.NOTHING, sharing.write_down, by, verb, target, count, reason)
+        await self._calls.once(answers.NOTHING, shared_state.write_down, by, verb, target, count, reason)
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""
-        return await self._calls.read(sharing.audit, limit)
+        return await self._calls.read(shared_state.audit, limit)
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""

@@ -19,17 +19,17 @@ from redrive.core.query import Query, parse
 from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.failpoints import hit
 from redrive.stores import columns
-from redrive.stores.sqlite import finding, lanes, rows
+from redrive.stores.sqlite import finding, ordering, rows
 from redrive.stores.sqlite.compiling import compile_query, standing
 from redrive.stores.sqlite.scanning import Walk, scan
-from redrive.stores.sqlite.turn import Trait
+from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from redrive.core.letter import Letter
-    from redrive.stores.sqlite.turn import Turn
+    from redrive.stores.sqlite.transaction import Turn
 
 KEPT_CYCLES = 20
 
@@ -161,12 +161,12 @@ def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
     turn.rang = True
     for row in found:
         turn.moved(row.trait, Trait(row.queue, row.kind, "pending"))
-    lanes.come_back(turn, [row.seq for row in found if row.held])
+    ordering.come_back(turn, [row.seq for row in found if row.held])
     keyed = [row for row in found if row.key is not None and turn.queue(row.queue).ordered]
     # Those that came to rest before their queue kept order have no lane yet.
     turn.connection.executemany("UPDATE letters SET lane = 1 WHERE seq = ? AND lane = 0", [(r.seq,) for r in keyed])
     for queue, key in {(row.queue, row.key) for row in keyed if row.key is not None}:
-        lanes.line_up(turn, queue, key)
+        ordering.line_up(turn, queue, key)
 
 
 def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
@@ -177,8 +177,8 @@ def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
     )
     for row in found:
         turn.moved(row.trait, Trait(row.queue, row.kind, "archived"))
-        if row.lane == lanes.FIRST and row.status == Status.PENDING and row.key is not None:
-            lanes.advance(turn, row.queue, row.key)
+        if row.lane == ordering.FIRST and row.status == Status.PENDING and row.key is not None:
+            ordering.advance(turn, row.queue, row.key)
 
 
 def _restore(turn: Turn, found: Sequence[Row], act: Act) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import apsw
 
     from redrive.core.letter import Draft
-    from redrive.stores.sqlite.turn import QueueRow
+    from redrive.stores.sqlite.transaction import QueueRow
 
 _COLUMNS = """
 INSERT INTO letters (seq, id, queue, kind, payload, content_type, key, priority, due_us, policy, generation, origin,

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from redrive.core.letter import Priority, age_of
-from redrive.core.turns import take
+from redrive.core.priority_shares import take
 from redrive.stores import columns
 from redrive.stores.contract import Backlog, Claim
 from redrive.stores.sqlite import rows
-from redrive.stores.sqlite.turn import Trait
+from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from redrive.stores.contract import Want, WorkerBeat
-    from redrive.stores.sqlite.living import Living
-    from redrive.stores.sqlite.turn import Turn
+    from redrive.stores.sqlite.file.living_workers import Living
+    from redrive.stores.sqlite.transaction import Turn
 
 _CANDIDATES = f"""
 SELECT {rows.LEAN}, {rows.PLAIN} FROM letters

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.core.letter import Priority, Status
 from redrive.core.query import Query, Term
-from redrive.stores.beginnings import end_of
+from redrive.stores.prefix_range import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

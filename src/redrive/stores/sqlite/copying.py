@@ -19,13 +19,13 @@ from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.contract import place_of
 from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
-from redrive.stores.sqlite import failing, lanes, rows
-from redrive.stores.sqlite.turn import Trait
+from redrive.stores.sqlite import failing, ordering, rows
+from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from redrive.stores.sqlite.turn import Turn
+    from redrive.stores.sqlite.transaction import Turn
 
 _FIELDS = [  # of a letter that have a column of their own, and come as they are
     name
@@ -138,10 +138,10 @@ def _adopt(turn: Turn, kept: Kept, token: int) -> Adopted:
     if not _is_text(kept):
         return Adopted(problem=_NO_TEXT)
     pending = letter.status is Status.PENDING
-    lane = lanes.place(turn, letter.queue, letter.key) if pending else lanes.UNORDERED
+    lane = ordering.place(turn, letter.queue, letter.key) if pending else ordering.UNORDERED
     on_seqs = _needed(turn, kept.awaited)
     seq = turn.next_seq()
-    held = len(on_seqs) + (lane == lanes.BEHIND)
+    held = len(on_seqs) + (lane == ordering.BEHIND)
     turn.sql(_INSERT, _values(turn, kept, (seq, token, held, lane)))
     if not turn.connection.changes():
         return _kept_already(turn, letter)
@@ -191,7 +191,7 @@ def _add_rest(turn: Turn, kept: Kept, seq: int, on_seqs: Sequence[int]) -> None:
     """Add what stands in other tables."""
     if len(kept.letter.payload) > rows.LARGE:
         turn.sql("INSERT INTO bodies VALUES (?, ?)", (seq, kept.letter.payload))
-    lanes.wait_for(turn, seq, on_seqs)
+    ordering.wait_for(turn, seq, on_seqs)
     if kept.group is not None:
         turn.sql(
             "INSERT INTO groups VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "

@@ -13,13 +13,13 @@ from redrive.core.letter import Status
 from redrive.core.moves import line_of, logged
 from redrive.failpoints import hit
 from redrive.stores import columns
-from redrive.stores.sqlite import lanes
-from redrive.stores.sqlite.turn import Trait
+from redrive.stores.sqlite import ordering
+from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from redrive.core.letter import Failure
     from redrive.core.moves import Move
-    from redrive.stores.sqlite.turn import Turn
+    from redrive.stores.sqlite.transaction import Turn
 
 KEPT_TRIES = 50
 SEARCHED = 500  # characters of an error's text that the index covers
@@ -60,7 +60,7 @@ def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
     hit("fail.inside")
     _remember(turn, row.seq, failure)
     if row.lane and row.key is not None:
-        lanes.advance(turn, row.queue, row.key)
+        ordering.advance(turn, row.queue, row.key)
 
 
 def trait_of(queue: str, kind: str, failure: Failure, policy: str) -> Trait:

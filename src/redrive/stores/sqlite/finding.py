@@ -16,7 +16,7 @@ from redrive.core.query import Query, Term
 from redrive.core.waiting import NAMED, Standing
 from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
 from redrive.stores.grouping import biggest, by_tally, is_tallied
-from redrive.stores.sqlite import lanes, rows
+from redrive.stores.sqlite import ordering, rows
 from redrive.stores.sqlite.compiling import compile_query
 from redrive.stores.sqlite.scanning import Walk, scan
 
@@ -54,7 +54,7 @@ def standing(connection: apsw.Connection, letter_id: str, now_us: int) -> Standi
         due_in=(due_us - now_us) / 1e6,
         after=tuple((other or "", status or "") for other, status in connection.execute(_WAITED_FOR, (seq, NAMED))),
         after_count=int(rows.the_row(connection, "SELECT count(*) FROM waits WHERE seq = ?", (seq,))[0]),
-        earlier=lanes.first(connection, queue, key) if lane == lanes.BEHIND else None,
+        earlier=ordering.first(connection, queue, key) if lane == ordering.BEHIND else None,
     )
 
 

@@ -17,15 +17,15 @@ from redrive.errors import LetterNotFound, QueueFull
 from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.contract import Receipt
-from redrive.stores.sqlite import failing, lanes, rows
+from redrive.stores.sqlite import failing, ordering, rows
 from redrive.stores.sqlite.arrivals import is_plain
-from redrive.stores.sqlite.turn import Trait
+from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.letter import Draft, Failure
-    from redrive.stores.sqlite.turn import Turn
+    from redrive.stores.sqlite.transaction import Turn
 
 _INSERT = f"""
 INSERT INTO letters (seq, {rows.HOT}, status, token, held, lane, extras, why, lease)
@@ -111,19 +111,19 @@ def _kept_id(turn: Turn, draft: Draft) -> str | None:
 
 
 def _keep(turn: Turn, draft: Draft, token: int) -> Receipt:
-    lane = lanes.place(turn, draft.queue, draft.key)
+    lane = ordering.place(turn, draft.queue, draft.key)
     if draft.failure is not None:
-        lane = min(lane, lanes.FIRST)  # it waits for nobody; a replay will line it up
+        lane = min(lane, ordering.FIRST)  # it waits for nobody; a replay will line it up
     on_seqs = _needed(turn, draft) if draft.after else []
     seq = turn.next_seq()
-    held = len(on_seqs) + (lane == lanes.BEHIND)
+    held = len(on_seqs) + (lane == ordering.BEHIND)
     turn.sql(_INSERT, _values(turn, draft, seq, token, held, lane))
     if not turn.connection.changes():
         return Receipt(_kept_id(turn, draft) or draft.id, duplicate=True)
     if len(draft.payload) > rows.LARGE:
         turn.sql("INSERT INTO bodies VALUES (?, ?)", (seq, draft.payload))
     if on_seqs:
-        lanes.wait_for(turn, seq, on_seqs)
+        ordering.wait_for(turn, seq, on_seqs)
     turn.tally(Trait(draft.queue, draft.kind, "enqueued"), 1)
     turn.tally(Trait(draft.queue, draft.kind, "pending"), 1)
     if draft.failure is not None:
@@ -133,7 +133,7 @@ def _keep(turn: Turn, draft: Draft, token: int) -> Receipt:
 
 def _collect(turn: Turn, draft: Draft, failure: Failure, seq: int, token: int) -> None:
     """Somebody else's dead letter: it failed before it came here."""
-    row = failing.Standing(seq, draft.queue, draft.kind, draft.key, 0, None, None, lanes.UNORDERED, "pending")
+    row = failing.Standing(seq, draft.queue, draft.kind, draft.key, 0, None, None, ordering.UNORDERED, "pending")
     failing.fail(turn, row, Move(Status.FAILED, "collected", failure=failure), token)
     failed_us = turn.now_us if draft.failed_us is None else draft.failed_us
     first_us = failed_us if draft.first_failed_us is None else draft.first_failed_us

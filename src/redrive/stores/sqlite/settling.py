@@ -15,15 +15,15 @@ import apsw
 
 from redrive.core.letter import Status
 from redrive.failpoints import hit
-from redrive.stores.sqlite import claiming, failing, lanes
-from redrive.stores.sqlite.turn import Trait
+from redrive.stores.sqlite import claiming, failing, ordering
+from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.moves import Move
     from redrive.stores.contract import Claim
-    from redrive.stores.sqlite.turn import Turn
+    from redrive.stores.sqlite.transaction import Turn
 
 Settlement = tuple["Claim", "Move"]
 
@@ -103,14 +103,14 @@ def _count(turn: Turn, claims: Sequence[Claim]) -> None:
 
 
 def _release_followers(turn: Turn, claims: Sequence[Claim]) -> None:
-    lanes.delivered(turn, [claim.ref for claim in claims])
+    ordering.delivered(turn, [claim.ref for claim in claims])
     ordered = {queue.name for queue in turn.queues.values() if queue.ordered}
     if not ordered:
         return
     for claim in claims:
         letter = claim.letter
         if letter.key is not None and letter.queue in ordered:
-            lanes.advance(turn, letter.queue, letter.key)
+            ordering.advance(turn, letter.queue, letter.key)
 
 
 def _move(turn: Turn, claim: Claim, move: Move, token: int) -> bool:

@@ -24,15 +24,24 @@ from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.sqlite import acting, claiming, finding, putting, retaining, rows, settling, sharing
-from redrive.stores.sqlite.belonging import next_mark
-from redrive.stores.sqlite.connections import Connections
+from redrive.stores.sqlite import (
+    acting,
+    claiming,
+    finding,
+    putting,
+    rows,
+    settling,
+    shared_state,
+)
 from redrive.stores.sqlite.copying import SqliteCopies
-from redrive.stores.sqlite.file import File, explain_error, immediately
-from redrive.stores.sqlite.living import Living
+from redrive.stores.sqlite.file.connections import Connections
+from redrive.stores.sqlite.file.database import File, explain_error, immediately
+from redrive.stores.sqlite.file.living_workers import Living
+from redrive.stores.sqlite.file.stranger_wal import next_mark
+from redrive.stores.sqlite.file.writer import Writer
+from redrive.stores.sqlite.retention import retain
 from redrive.stores.sqlite.texts import written_out
-from redrive.stores.sqlite.turn import BOOT_SHIFT
-from redrive.stores.sqlite.writer import Writer
+from redrive.stores.sqlite.transaction import BOOT_SHIFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +68,7 @@ if TYPE_CHECKING:
         Want,
         WorkerBeat,
     )
-    from redrive.stores.sqlite.turn import Turn
+    from redrive.stores.sqlite.transaction import Turn
 
 T = TypeVar("T")
 
@@ -222,39 +231,39 @@ class SqliteStore:
 
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
         """Make the queues' settings known to everybody."""
-        await self._write(sharing.declare, specs)
+        await self._write(shared_state.declare, specs)
 
     async def queues(self) -> list[QueueState]:
         """Return every queue that was declared or has letters."""
-        return await self._read(sharing.queues)
+        return await self._read(shared_state.queues)
 
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*."""
-        await self._write(sharing.pause, written_out(queue), paused, written_out(by), written_out(reason))
+        await self._write(shared_state.pause, written_out(queue), paused, written_out(by), written_out(reason))
 
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately."""
-        return await self._read(sharing.workers, self._lease_now(), self._living.is_dead)
+        return await self._read(shared_state.workers, self._lease_now(), self._living.is_dead)
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker."""
-        return await self._read(sharing.breakers, self._clock.wall_us() / 1e6)
+        return await self._read(shared_state.breakers, self._clock.wall_us() / 1e6)
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
         """Add outcomes to a breaker."""
-        return await self._write(sharing.report, name, rules, successes, failures)
+        return await self._write(shared_state.report, name, rules, successes, failures)
 
     async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
         """Return how many trial letters a breaker lets through."""
-        return await self._write(sharing.probe, name, rules, limit)
+        return await self._write(shared_state.probe, name, rules, limit)
 
     async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Draw on a queue's retry budget."""
-        return await self._write(sharing.spend, queue, rules, firsts, retries)
+        return await self._write(shared_state.spend, queue, rules, firsts, retries)
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""
-        return await self._write(sharing.handled, handler, key)
+        return await self._write(shared_state.handled, handler, key)
 
     # ------------------------------------------------------------------ the operator's side
 
@@ -322,15 +331,15 @@ class SqliteStore:
 
     async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write an audit entry for an act on what is not in this store."""
-        await self._write(sharing.write_down, by, verb, target, count, reason)
+        await self._write(shared_state.write_down, by, verb, target, count, reason)
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries."""
-        return await self._read(sharing.audit, limit)
+        return await self._read(shared_state.audit, limit)
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""
-        return await self._write(retaining.retain, retention, limit, self._living)
+        return await self._write(retain, retention, limit, self._living)
 
     @property
     def copies(self) -> SqliteCopies:

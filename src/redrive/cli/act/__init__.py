@@ -1,0 +1,1 @@
+"""Commands that change letters or queues."""

@@ -1,0 +1,1 @@
+"""`redrive kafka`: the consumer, its dead-letter topics, replays and the collector."""

@@ -1,0 +1,87 @@
+"""
+The options that `redrive kafka` commands share, and what they mean.
+
+Owns their names and help texts, and the way from texts to a configuration and a choice of dead letters;
+what cannot be read is refused by its name. Knows no command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from redrive.sources.kafka import KafkaConfig
+    from redrive.sources.kafka.replay.filter import Choice
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic, such as orders.dlq.")]
+Servers = Annotated[str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")]
+Disposition = Annotated[str | None, typer.Option(help="Only those that died of this, such as timeout.")]
+Exception_ = Annotated[str | None, typer.Option("--exception", help="Only those that died of this exception.")]
+Key = Annotated[str | None, typer.Option(help="Only those of this key, as `dlq ls --json` writes it.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="Only those of this partition.")]
+First = Annotated[int | None, typer.Option("--from-offset", min=0, help="Only those from this offset on.")]
+Last = Annotated[int | None, typer.Option("--to-offset", min=0, help="Only those up to this offset.")]
+Header = Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only those with this header.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only those from this time on: ISO 8601, or 2h, 3d ago.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those up to this time: ISO 8601, or 2h, 3d ago.")]
+MaxReplays = Annotated[int, typer.Option(min=1, help="Leave those that were replayed so often.")]
+
+
+def config_of(servers: str | None) -> KafkaConfig:
+    """Return the configuration that the environment and *servers* say."""
+    from redrive.settings import load_kafka
+
+    return load_kafka(bootstrap_servers=servers)[1]
+
+
+def choice_of(
+    *, key: str | None = None, header: str | None = None, since: str | None = None, until: str | None = None,
+    **plain: Any,
+) -> Choice:  # fmt: skip
+    """Return the choice that these options ask for."""
+    from redrive.sources.kafka.replay.filter import Choice
+
+    return Choice(key=plain_key(key), header=_pair(header), since=_moment(since), until=_moment(until), **plain)
+
+
+def plain_key(text: str | None) -> str | None:
+    """Return *text*, which may be written in several ways, as `dlq ls --json` writes the key that it means."""
+    from redrive.sources.kafka.records.messages import key_of, key_text
+
+    try:
+        return None if text is None else key_text(key_of(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no key: {error}") from None
+
+
+def _pair(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r} is no header; write NAME=VALUE")
+    return name, value
+
+
+def _moment(text: str | None) -> int | None:
+    """Return *text*, a moment or a span before now, in ms since the epoch."""
+    from datetime import UTC, datetime
+
+    from redrive.engine.clock import unix_ms
+
+    if text is None:
+        return None
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86_400}.get(text[-1:])
+    if unit and text[:-1].isdigit():
+        return unix_ms() - int(text[:-1]) * unit * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-01-31T12:00:00+00:00, or 2h for two hours ago"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""Handlers in child processes: the pool, the children, and the pipe between them."""

@@ -1,0 +1,208 @@
+"""
+One child process, seen from its parent.
+
+Owns the life of a child: spawned (never forked), ready, at most one letter that runs and one
+that was sent ahead and has not begun, dead for a reason that has a name. Knows nothing of the
+pool it belongs to, except whom to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from redrive.engine.runners.processes.frames import READY, Order, pack, recall
+from redrive.engine.runners.processes.pipe import Pipe
+from redrive.engine.runners.runs import Run
+
+if TYPE_CHECKING:
+    from redrive.core.decide import Interrupted
+    from redrive.engine.runners.processes.frames import Report
+    from redrive.engine.runners.processes.pace import Pace
+    from redrive.engine.runners.timeouts import Limit
+
+# The child gets our path before it imports anything, so that every module is found as it is here.
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
+    "from redrive.engine.runners.processes.main import main; main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4]))"
+)
+_LAST_WORDS = 0.5  # seconds between a child's death and the end of its pipe, if others hold that open
+
+
+class ChildRun(Run, eq=False, kw_only=True):
+    """One letter for a child: how its handler is built there, and how quick that was lately."""
+
+    recipe: bytes
+    pace: Pace
+    recalled: Interrupted | None = None  # why it is not to begin, if it has not yet
+
+
+class Pool(Protocol):
+    """Whom a child tells. Each call comes on the event loop's thread."""
+
+    def ready(self, child: Child) -> None:
+        """Hear that it can take letters."""
+
+    def begins(self, child: Child) -> None:
+        """Hear that its letter begins only now, because the handler had to be imported."""
+
+    def reported(self, child: Child, run: ChildRun, report: Report) -> None:
+        """Hear that *run* has ended; the one that was sent ahead, if any, begins, and it can take the next."""
+
+    def broken(self, child: Child) -> None:
+        """Give it no other letter: it is dead or confused, and will be buried."""
+
+    def buried(self, child: Child) -> None:
+        """Hear that it is dead, and that everything it had to say was heard."""
+
+
+class Child:
+    """A process that runs one letter at a time, and may have the next already."""
+
+    def __init__(self, pool: Pool, lifeline: int, start_limit: float) -> None:
+        """Spawn it; raise OSError if that cannot be done."""
+        self.run: ChildRun | None = None  # what it runs
+        self.ahead: ChildRun | None = None  # what it was sent beforehand, and begins once it has reported the other
+        self.is_ready = False
+        self.recipes: set[bytes] = set()  # the handlers that it has imported
+        self.began = 0.0  # when it began what it runs; kept by its limit
+        self.limit: Limit[Child] | None = None  # of what it runs
+        self._pool = pool
+        self._number = READY  # of the order that was sent last
+        self._fault = ""
+        self._heard_all = False
+        self._buried = False
+        self._loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        recalls, words = os.pipe()
+        self._recalls = os.fdopen(words, "wb", buffering=0)
+        with theirs, os.fdopen(recalls, "rb", buffering=0):
+            try:
+                self._process = _spawn(theirs.fileno(), lifeline, recalls)
+            except OSError:
+                ours.close()
+                self._recalls.close()
+                raise
+        self._pipe = Pipe(ours, self._hear, self._silence)
+        self._start_timer = self._loop.call_later(start_limit, self.kill, f"was not ready within {start_limit:g} s")
+        threading.Thread(target=self._wait, name="redrive-child", daemon=True).start()
+
+    @property
+    def fate(self) -> str:
+        """How it ended, in words."""
+        code = self._process.returncode
+        if self._fault:
+            return f"its process {self._fault}"
+        if code < 0:
+            return f"its process was killed by {_signal_name(-code)}"
+        return f"its process exited with code {code}"
+
+    def give(self, run: ChildRun) -> None:
+        """Send it a letter; raise ConnectionError if it is dead, or what msgspec raises for what cannot be sent."""
+        self._pipe.send(pack(Order(self._number + 1, run.recipe, run.letter)))
+        self._number += 1
+        if self.run is None:
+            self.run = run
+        else:
+            self.ahead = run
+
+    def recall(self, why: Interrupted) -> None:
+        """Let what was sent ahead not begin; it is reported as recalled in its turn, unless it was too late."""
+        if self.ahead is not None:
+            self.ahead.recalled = why
+            with contextlib.suppress(OSError, ValueError):  # it is dead, and nothing begins there
+                self._recalls.write(recall(self._number))  # a few bytes: there is always room for them
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a large letter is still on its way to it; no other can be sent until then."""
+        return self._pipe.is_sending
+
+    def retire(self) -> None:
+        """Hear no more of it, and let it end by itself: its pipe closes."""
+        self._pipe.close()
+        self._recalls.close()
+        self._heard_all = True
+
+    def kill(self, fault: str = "") -> None:
+        """End it now, with everything that its handler started."""
+        if self._process.returncode is None:
+            self._fault = self._fault or fault
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    # ------------------------------------------------------------------ what it says
+
+    def _hear(self, report: Report) -> None:
+        if report.number != self._number - (self.ahead is not None) or (self.run is None and self.is_ready):
+            self._pipe.close()
+            self._silence("sent a report that nobody asked for")
+        elif self.run is None:
+            self.is_ready = True
+            self._start_timer.cancel()
+            self._pool.ready(self)
+        elif report.begins:
+            self._pool.begins(self)
+        else:
+            ended, self.run, self.ahead = self.run, self.ahead, None
+            self._pool.reported(self, ended, report)
+
+    def _silence(self, why: str) -> None:
+        self._heard_all = True
+        if self._process.returncode is not None:
+            self._bury()
+            return
+        if self.is_ready:
+            self._pool.broken(self)
+        if why:
+            self.kill(why)
+        else:  # it is on its way out, or has closed the pipe in its confusion
+            self._loop.call_later(_LAST_WORDS, self.kill, "closed its pipe")
+
+    # ------------------------------------------------------------------ how it ends
+
+    def _wait(self) -> None:
+        """Wait for its death, in a thread: the end of the pipe alone is no proof of it."""
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+            self._loop.call_soon_threadsafe(self._died)
+
+    def _died(self) -> None:
+        if self._heard_all:
+            self._bury()
+        else:  # a process that its handler started may hold the pipe open
+            self._loop.call_later(_LAST_WORDS, self._bury)
+
+    def _bury(self) -> None:
+        if not self._buried:
+            self._buried = True
+            self._start_timer.cancel()
+            self._pipe.close()
+            self._recalls.close()
+            self._pool.buried(self)
+
+
+def _spawn(pipe: int, lifeline: int, recalls: int) -> subprocess.Popen[bytes]:
+    path = msgspec.json.encode([entry for entry in sys.path if isinstance(entry, str)]).decode()
+    return subprocess.Popen(  # noqa: S603 - our own interpreter with our own words
+        [sys.executable, "-c", _BOOT, str(pipe), str(lifeline), path, str(recalls)],
+        stdin=subprocess.DEVNULL,
+        pass_fds=(pipe, lifeline, recalls),
+        process_group=0,  # so that killing it takes along what its handler started
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"

@@ -1,0 +1,247 @@
+"""
+Run async handlers on the event loop.
+
+Owns eager start, time limits and cancellation of tasks, and when a task may run another letter.
+A handler cannot tell that it was started eagerly, nor that its task ran letters before: from its
+first line it has a task that bears no trace of others, and a context likewise. A handler that
+blocks the loop cannot be stopped from here; a watchdog ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redrive.core.decide import SUCCEEDED, Failed
+from redrive.engine.attempt import attempt, failure_of, timed_out
+from redrive.engine.clock import SystemClock
+from redrive.engine.runners.contract import STOPPED
+from redrive.engine.runners.runs import Ledger, Run
+from redrive.engine.runners.timeouts import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine
+
+    from redrive.core.decide import Interrupted, Outcome
+    from redrive.core.letter import Letter
+    from redrive.engine.clock import Clock
+    from redrive.engine.handler import Handler
+    from redrive.engine.runners.contract import Done
+
+T = TypeVar("T")
+
+_GRACE = 1.0  # seconds that a cancelled handler has to clean up
+
+if sys.version_info >= (3, 12):
+
+    def begin(
+        coroutine: Coroutine[Any, Any, T],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        """Start *coroutine* as a task of its own, at once where Python can."""
+        return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
+
+else:
+
+    def begin(
+        coroutine: Coroutine[Any, Any, T],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        """Start *coroutine* as a task of its own, at once where Python can."""
+        return asyncio.Task(coroutine, loop=loop, context=context)
+
+
+class _TaskRun(Run, eq=False, kw_only=True):
+    """A task, and the letter that it runs now."""
+
+    task: asyncio.Task[None] | None = None  # once it has suspended; from then on it is in the ledger
+    began: float = 0.0  # kept by its limit
+    limit: Limit[_TaskRun] | None = None
+    verdict: Failed | None = None  # why we cancelled it
+
+
+class TaskEngine:
+    """
+    Runs letters in tasks; one that never suspends costs no callback and no timer.
+
+    A task tells of a letter's end itself. A letter that is started from within that call runs next
+    in the same task, provided that the one before it left no trace there; every other letter gets a
+    task of its own. All of them start from one context, that of whoever made the engine.
+    """
+
+    exhausted = False
+
+    def __init__(self, *, cancel_grace: float = _GRACE, clock: Clock | None = None) -> None:
+        self._cancel_grace = cancel_grace
+        self._clock = clock or SystemClock()
+        self._context = contextvars.copy_context()
+        self._ledger: Ledger[_TaskRun] = Ledger()
+        self._leftovers: dict[asyncio.Task[None], str] = {}  # settled, but still unwinding; by which handler
+        self._limits: dict[float, Limit[_TaskRun]] = {}  # by span
+        self._vacant: _TaskRun | None = None  # tells of its letter's end right now, and could run another
+        self._closed = False
+
+    @property
+    def vacant(self) -> bool:
+        """See `Engine.vacant`."""
+        return self._vacant is not None
+
+    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
+        """Run *letter*; see `Engine.start`."""
+        run = self._vacant
+        if self._closed:
+            done(ticket, STOPPED)
+        elif run is not None and run.handler is handler:
+            self._vacant = None
+            run.letter, run.ticket, run.done = letter, ticket, done
+        else:
+            self._begin(_TaskRun(handler, letter, ticket, done))
+
+    async def close(self, grace: float) -> None:
+        """Wait up to *grace* seconds, then cancel what is left; see `Engine.close`."""
+        self._closed = True
+        await self._ledger.drain(grace)
+        self.interrupt()
+        if self._leftovers:
+            await asyncio.wait(self._leftovers.keys(), timeout=self._cancel_grace)
+        for task in self._leftovers:
+            _disown(task)
+
+    def recall(self, queues: Collection[str], why: Interrupted) -> None:
+        """Do nothing: a letter begins when it is started."""
+
+    @property
+    def leftovers(self) -> list[str]:
+        """See `Engine.leftovers`."""
+        return sorted(self._leftovers.values())
+
+    def interrupt(self) -> None:
+        """Cancel everything; its outcome is Interrupted at once."""
+        self._closed = True
+        for limit in self._limits.values():
+            limit.close()
+        for run in self._ledger:
+            self._abandon(run)
+            self._settle(run, STOPPED)
+
+    # ------------------------------------------------------------------ one task, one letter after the other
+
+    def _begin(self, run: _TaskRun) -> None:
+        loop = asyncio.get_running_loop()
+        task = begin(self._serve(run), loop, self._context.copy())
+        if not task.done():
+            self._watch(run, task)
+        elif run.done is not _told:  # a cancellation passed through before it ever suspended
+            self._settle(run, _what_passed(task, run.handler))
+        elif not task.cancelled():
+            task.result()  # raises what the one who was told raised
+
+    async def _serve(self, run: _TaskRun) -> None:
+        """Run the letter of *run*, and those that it is given at the end of each."""
+        task = asyncio.current_task()
+        try:
+            while self._goes_on(run, await attempt(run.handler, run.letter), task):
+                pass
+        except BaseException:
+            self._passed(run)
+            raise
+
+    def _goes_on(self, run: _TaskRun, outcome: Outcome, task: asyncio.Task[Any] | None) -> bool:
+        """Tell that the letter of *run* has ended; return whether it was given another one by that."""
+        if run.verdict is not None or not self._is_as_new(task):
+            self._finished(run, outcome)
+            return False
+        done, run.done = run.done, _told
+        self._vacant = run
+        try:
+            done(run.ticket, outcome)
+        finally:
+            self._vacant = None
+        if run.done is _told or self._closed:
+            self._settle(run, STOPPED)
+            return False
+        if run.limit is not None:
+            run.limit.hold(run)
+        return True
+
+    def _passed(self, run: _TaskRun) -> None:
+        """See to it that the letter of *run*, whose task is about to end with an exception, has an outcome too."""
+        if run.done is _told:
+            self._settle(run, STOPPED)
+        elif run.task is not None:  # a cancellation, most likely; its meaning is known when the task has ended
+            run.task.add_done_callback(lambda task: self._finished(run, _what_passed(task, run.handler)))
+
+    def _is_as_new(self, task: Any) -> bool:
+        """Whether the letter that *task* has run left no trace: no cancellation, no callback, no variable."""
+        if task.cancelling() or task._must_cancel or task._callbacks:  # noqa: SLF001 - nothing public tells
+            return False
+        try:
+            return contextvars.copy_context() == self._context
+        except Exception:  # noqa: BLE001 - it compares what handlers put there
+            return False
+
+    def _finished(self, run: _TaskRun, outcome: Outcome) -> None:
+        # What it finished in spite of its time limit is finished: trying again would do it twice.
+        self._settle(run, outcome if run.verdict is None or outcome is SUCCEEDED else run.verdict)
+
+    def _settle(self, run: _TaskRun, outcome: Outcome) -> None:
+        """Tell *outcome*, unless one was told before; the task gets no other letter."""
+        self._ledger.forget(run)
+        if run.limit is not None:
+            run.limit.let_go(run)
+        done, run.done = run.done, _told
+        done(run.ticket, outcome)
+
+    # ------------------------------------------------------------------ tasks that suspend
+
+    def _watch(self, run: _TaskRun, task: asyncio.Task[None]) -> None:
+        run.task = task
+        self._ledger.open(run)
+        span = run.handler.timeout
+        if span is not None:
+            run.limit = self._limits.get(span) or self._new_limit(span)
+            run.limit.hold(run)
+
+    def _new_limit(self, span: float) -> Limit[_TaskRun]:
+        limit = self._limits[span] = Limit(span, self._expire, self._clock.timers())
+        return limit
+
+    def _expire(self, run: _TaskRun) -> None:
+        if run.task is None or run.task.done():  # in this very round; its own outcome counts
+            return
+        run.verdict = timed_out(run.handler)
+        run.timer = asyncio.get_running_loop().call_later(self._cancel_grace, self._give_up, run)
+        run.task.cancel("timed out")
+
+    def _give_up(self, run: _TaskRun) -> None:
+        """Settle a handler that swallowed its cancellation; whatever it still does is ignored."""
+        self._abandon(run)
+        self._settle(run, timed_out(run.handler))
+
+    def _abandon(self, run: _TaskRun) -> None:
+        if run.task is None:
+            return
+        self._leftovers[run.task] = run.handler.name  # and the loop keeps weak references only
+        run.task.add_done_callback(lambda task: self._leftovers.pop(task, None))
+        run.task.cancel("stopped")
+
+
+def _disown(task: asyncio.Task[None]) -> None:
+    """Let the event loop end without *task*, which swallows its cancellation: `asyncio.run` would wait for ever."""
+    asyncio.tasks._unregister_task(task)  # noqa: SLF001 - asyncio's way to do so, documented under Extending
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - we say it ourselves
+
+
+def _told(_ticket: object, _outcome: Outcome) -> None:
+    """Stand for whom to tell once that is done."""
+
+
+def _what_passed(task: asyncio.Task[None], handler: Handler) -> Failed:
+    """Return what ended *task*, which `attempt` let pass, as its letter's failure."""
+    if task.cancelled():  # not by us, or nobody would ask: it cancelled itself
+        return Failed(failure_of(asyncio.CancelledError("the handler cancelled its own task"), handler))
+    return Failed(failure_of(task.exception() or RuntimeError("the task ended"), handler))

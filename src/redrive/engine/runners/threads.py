@@ -1,0 +1,161 @@
+"""
+Run sync handlers in threads.
+
+Owns a pool of daemon threads. A thread cannot be stopped from outside: a letter that is
+out of time is settled, its thread abandoned and replaced. Abandoned threads are counted,
+and beyond a bound this engine takes no more letters: the process has to be recycled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.decide import Interrupted
+from redrive.engine.attempt import attempt_now, timed_out
+from redrive.engine.clock import SystemClock
+from redrive.engine.runners.contract import STOPPED
+from redrive.engine.runners.runs import Ledger, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from redrive.core.decide import Outcome
+    from redrive.core.letter import Letter
+    from redrive.engine.clock import Clock
+    from redrive.engine.handler import Handler
+    from redrive.engine.runners.contract import Done
+
+_EXHAUSTED = Interrupted("too many threads hang in handlers that ran out of time", wait=1.0)
+
+
+class _ThreadRun(Run, eq=False):
+    context: contextvars.Context = msgspec.field(default_factory=contextvars.copy_context)
+    began: float | None = None  # set by the thread that takes it
+
+
+class ThreadEngine:
+    """Runs letters in up to *size* threads, and leaves up to *max_abandoned* more hanging."""
+
+    vacant = False
+
+    def __init__(self, size: int, *, max_abandoned: int = 8, clock: Clock | None = None) -> None:
+        self._size = size
+        self._max_abandoned = max_abandoned
+        self._clock = clock or SystemClock()
+        self._monotonic = self._clock.monotonic
+        self._ledger: Ledger[_ThreadRun] = Ledger()
+        self._waiting: SimpleQueue[_ThreadRun | None] = SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+        # Whoever takes a run out of here first, its thread or its timer, says how it ended.
+        self._running: dict[_ThreadRun, threading.Thread] = {}
+        self._abandoned: set[threading.Thread] = set()
+        self._left: dict[threading.Thread, str] = {}  # interrupted: which handler each of them runs
+        self._finished: deque[tuple[_ThreadRun, Outcome]] = deque()
+        self._woken = False
+        self._closed = False
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether as many threads hang as may; one that comes back after all ends this."""
+        return len(self._abandoned) >= self._max_abandoned
+
+    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
+        """Run *letter* in the next free thread; see `Engine.start`."""
+        if self._closed or self.exhausted:
+            done(ticket, STOPPED if self._closed else _EXHAUSTED)
+            return
+        loop = asyncio.get_running_loop()
+        run = _ThreadRun(handler, letter, ticket, done)
+        self._ledger.open(run)
+        if handler.timeout is not None:
+            run.timer = self._clock.timers().call_later(handler.timeout, self._look, run, loop)
+        self._waiting.put(run)
+        if len(self._threads) < min(self._size, len(self._ledger)):
+            self._hire(loop)
+
+    async def close(self, grace: float) -> None:
+        """Wait up to *grace* seconds, then leave the threads to themselves; see `Engine.close`."""
+        self._closed = True
+        await self._ledger.drain(grace)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Settle everything as Interrupted; threads end once their handler returns."""
+        self._closed = True
+        self._left |= {thread: run.handler.name for run, thread in tuple(self._running.items())}
+        self._running.clear()
+        for run in self._ledger:
+            self._ledger.settle(run, STOPPED)
+        for _ in self._threads:
+            self._waiting.put(None)
+        self._threads.clear()
+
+    def recall(self, queues: Collection[str], why: Interrupted) -> None:
+        """Do nothing: there is a thread for each letter that may run, and none waits for long."""
+
+    @property
+    def leftovers(self) -> list[str]:
+        """See `Engine.leftovers`."""
+        return sorted(name for thread, name in self._left.items() if thread.is_alive())
+
+    # ------------------------------------------------------------------ on the event loop
+
+    def _hire(self, loop: asyncio.AbstractEventLoop) -> None:
+        thread = threading.Thread(target=self._work, args=(loop,), name="redrive-handler", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _look(self, run: _ThreadRun, loop: asyncio.AbstractEventLoop) -> None:
+        """End a run that is out of time; its clock runs from when a thread took it."""
+        limit = run.handler.timeout or 0.0
+        left = limit if run.began is None else run.began + limit - self._monotonic()
+        if left > 0:
+            run.timer = self._clock.timers().call_later(left, self._look, run, loop)
+        elif (thread := self._running.get(run)) is not None and self._abandon(run, thread):
+            self._hire(loop)
+            self._ledger.settle(run, timed_out(run.handler))
+
+    def _abandon(self, run: _ThreadRun, thread: threading.Thread) -> bool:
+        """Leave *thread* to itself; False if its run has ended after all and will be told of."""
+        self._abandoned.add(thread)  # before it can come back, which takes it out again
+        if self._running.pop(run, None) is None:
+            self._abandoned.discard(thread)
+            return False
+        self._threads.discard(thread)
+        return True
+
+    def _collect(self) -> None:
+        self._woken = False  # before looking: what arrives from now on wakes us again
+        while self._finished:
+            self._ledger.settle(*self._finished.popleft())
+
+    # ------------------------------------------------------------------ in the threads
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        me = threading.current_thread()
+        while (run := self._waiting.get()) is not None:
+            if run not in self._ledger:  # interrupted while it waited
+                continue
+            self._running[run] = me
+            run.began = self._monotonic()
+            outcome = run.context.run(attempt_now, run.handler, run.letter)
+            if self._running.pop(run, None) is None:  # settled meanwhile, and this thread replaced
+                break
+            self._report(run, outcome, loop)
+        self._abandoned.discard(me)
+
+    def _report(self, run: _ThreadRun, outcome: Outcome, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand the outcome over; the loop is woken once for all that have come meanwhile."""
+        self._finished.append((run, outcome))
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+                loop.call_soon_threadsafe(self._collect)

@@ -1,0 +1,330 @@
+"""
+A worker: the loops around a processor.
+
+Owns when things happen: rounds, heartbeats, sweeps for lost letters, retention, looking at
+breakers, and how a worker stops. Each loop calls one step that returns or rests.
+Knows no letter: the processor does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from redrive.core.facts import Abandoned, Orphaned, Purged, WorkerStarted, WorkerStopped
+from redrive.core.letter import Status
+from redrive.engine.switch_interval import quick_switching
+from redrive.engine.worker.broadcast import Spreader
+from redrive.engine.worker.faults import Faults
+from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
+from redrive.stores.contract import WorkerBeat, orphans
+from redrive.stores.waiting import left_waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from redrive.core.facts import Fact
+    from redrive.engine.clock import Clock
+    from redrive.engine.runners.contract import Engine
+    from redrive.engine.worker.breakers import Dependencies
+    from redrive.engine.worker.capacity import Lines
+    from redrive.engine.worker.processor import Processor
+    from redrive.stores.contract import Retention, Store
+
+    Step = Callable[[], Coroutine[None, None, None]]
+
+_GLANCE = 1.0  # seconds between two looks at breakers
+_AWAY = 0.5  # seconds until a store that is away at the start is asked again
+_OTHERS = 0.05  # seconds between two looks whether what other workers hold has ended: nobody rings for that
+_FULL_SWEEP = 200
+_EXHAUSTED = (
+    "the worker has ended: too many of its threads hang in handlers that ran out of time; "
+    "start it anew, and bound what these handlers wait for"
+)
+_SAID = 20  # kinds that are named when letters are left
+_LAST_WORDS = 1.0  # seconds, beyond the drain, in which a store that is away may come back for the last outcomes
+
+
+class Worker:
+    """Runs a processor until it is stopped, or until nothing is left to do."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        processor: Processor,
+        engines: Mapping[str, Engine],
+        lines: Lines,
+        dependencies: Dependencies,
+        *,
+        clock: Clock,
+        announce: Callable[[Fact], None],
+        lease: float,
+        sweep: float,
+        poll: float,
+        drain: float,
+        retention: Retention,
+    ) -> None:
+        self.name = name
+        self._store, self._processor, self._engines, self._lines = store, processor, engines, lines
+        self._dependencies, self._clock, self._announce = dependencies, clock, announce
+        self._lease, self._sweep, self._poll, self._drain, self._retention = lease, sweep, poll, drain, retention
+        self._kinds = tuple(sorted(lines.by_kind))
+        self._stopped = asyncio.Event()
+        self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
+        self._faults = Faults(name, announce)
+        self._broken: BaseException | None = None
+        self._orphans: set[tuple[str, str]] = set()  # already told of
+
+    # ------------------------------------------------------------------ running and stopping
+
+    async def run(self, *, until_idle: bool = False) -> bool:
+        """
+        Work until stopped; with *until_idle* also end, with True, when nothing is left to do.
+
+        Raise WorkerExhausted, with everything settled or given back, once too many threads hang.
+        """
+        await self._first_beat()
+        self._announce(WorkerStarted(worker=self.name, kinds=self._kinds))
+        left: tuple[str, ...] = ()
+        duties = [asyncio.ensure_future(duty) for duty in self._duties()]
+        for duty in duties:
+            duty.add_done_callback(self._duty_ended)
+        try:
+            with quick_switching():
+                await self._rounds(until_idle=until_idle)
+                await self.finish()
+            left = () if self._stopped.is_set() else await self._left()  # as long as we count among the living
+        except BaseException:  # cancelled, or a failure of ours: give back what we hold, blame no letter
+            self.stop()
+            self.stop()
+            with contextlib.suppress(StoreError):
+                await self.finish()
+            raise
+        finally:
+            for duty in duties:
+                duty.cancel()
+            await asyncio.gather(*duties, return_exceptions=True)
+            await self._sign_off()
+        idle = not self._stopped.is_set()
+        self._tell_abandoned()
+        self._announce(WorkerStopped(worker=self.name, why=_why(idle=idle, left=left), left=left))
+        if self._broken is not None:
+            raise self._broken
+        return idle
+
+    async def _left(self) -> tuple[str, ...]:
+        """Return what is pending and not for us to do, a sentence for each kind of a queue."""
+        with contextlib.suppress(StoreError):
+            left = await left_waiting(self._store)
+            more = (f"and {len(left) - _SAID} more kinds",) if len(left) > _SAID else ()
+            return (*(each.text for each in left[:_SAID]), *more)
+        return ()
+
+    def _tell_abandoned(self) -> None:
+        """Tell of handlers that go on although they were told to stop: nobody waits for them."""
+        names = Counter(name for engine in self._engines.values() for name in engine.leftovers)
+        for name, count in names.items():
+            self._announce(Abandoned(worker=self.name, handler=name, count=count))
+
+    def stop(self) -> None:
+        """Claim no more, finish what runs, end. A second call stops now and gives the attempts back."""
+        if self._stopped.is_set():
+            for engine in self._engines.values():
+                engine.interrupt()
+        self._stopped.set()
+        self._processor.stop()
+
+    def _duty_ended(self, duty: asyncio.Future[None]) -> None:
+        """Stop: without its heartbeat a worker does more harm than good."""
+        if not duty.cancelled() and (error := duty.exception()) is not None:
+            self._broken = error
+            self.stop()
+
+    def _duties(self) -> list[Awaitable[None]]:
+        return [
+            self._every(self._lease / 3, self._beat),
+            self._sweeping(),
+            self._every(_GLANCE, self._surviving(self._glance)),
+            self._again(self._listen),
+            self._again(self._spreader.run),
+        ]
+
+    @property
+    def _sweeps(self) -> tuple[Step, ...]:
+        """What a sweep does, each by itself: what keeps one of them from its end stops none of the others."""
+        return self._rescue, self._retain, self._tell_orphans
+
+    async def _every(self, span: float, *steps: Step) -> None:
+        """Take *steps* now and then; a store that is away now may be back the next time."""
+        while True:
+            await self._clock.sleep(span)
+            for step in steps:
+                with contextlib.suppress(StoreError):
+                    await step()
+
+    async def _again(self, duty: Step) -> None:
+        """Do *duty*, and begin it anew when a fault of ours ends it."""
+        while await self._ended_by_fault(duty):
+            await self._clock.sleep(self._sweep)
+
+    def _surviving(self, step: Step) -> Step:
+        async def take() -> None:
+            await self._ended_by_fault(step)
+
+        return take
+
+    async def _ended_by_fault(self, step: Step) -> bool:
+        """Take *step*; tell, and say so, if a fault of ours ends it: a letter that cannot be read must not end us."""
+        try:
+            await step()
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next time may be better
+            self._faults.tell(step.__name__.strip("_"), error)
+            return True
+        return False
+
+    async def _sweeping(self) -> None:
+        """Look for lost letters at once, because the process before this one may have died; then sweep now and then."""
+        with contextlib.suppress(StoreError):
+            await self._surviving(self._rescue)()
+        await self._every(self._sweep, *map(self._surviving, self._sweeps))
+
+    # ------------------------------------------------------------------ rounds
+
+    async def _rounds(self, *, until_idle: bool) -> None:
+        while not self._stopped.is_set():
+            self._processor.wake.clear()
+            rest = await self._processor.tick()
+            if any(engine.exhausted for engine in self._engines.values()):
+                self._broken = self._broken or WorkerExhausted(_EXHAUSTED)
+                self.stop()
+            elif rest:
+                if until_idle and await self._is_idle():
+                    return
+                others = until_idle and self._processor.idle
+                await self._wait(await self._rest(_OTHERS if others else rest))
+
+    async def _rest(self, least: float) -> float:
+        """Return how long nothing is known to be due that there is room for."""
+        wants = self._processor.lacking()
+        with contextlib.suppress(StoreError):
+            backlog = await self._store.backlog(wants) if wants else None
+            if backlog is not None and backlog.next_due is not None:
+                return min(backlog.next_due or 0.02, self._poll)
+        return min(least, self._poll)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._processor.wake.wait(), seconds)
+
+    async def _listen(self) -> None:
+        """Wake up when somebody puts letters."""
+        while True:
+            with contextlib.suppress(StoreError):
+                if await self._store.wait(60.0):
+                    self._processor.wake.set()
+                    self._spreader.tell()
+                    await asyncio.sleep(0)  # a bell that never stops must not keep the loop to itself
+                    continue
+            await self._clock.sleep(0.05)
+
+    async def _is_idle(self) -> bool:
+        if not self._processor.idle:
+            return False
+        with contextlib.suppress(StoreError):  # a store that is away has not said that nothing is left
+            if await self._spreader.once():
+                return False
+            backlog = await self._store.backlog(self._lines.every_want())
+            return not backlog.runnable and not backlog.in_flight
+        return False
+
+    async def finish(self) -> None:
+        """Wait for what runs, stop what takes too long, settle all that the store takes in time."""
+        self._processor.stop()  # what comes in from now on is for others
+        last = self._clock.monotonic() + 2 * self._drain + _LAST_WORDS
+        closing = asyncio.gather(*(engine.close(self._drain) for engine in self._engines.values()))
+        while not (closing.done() and (self._processor.idle or self._clock.monotonic() > last)):
+            self._processor.wake.clear()
+            await self._processor.tick()
+            if not self._processor.idle:
+                await self._wait(0.05)
+            elif not closing.done():
+                await asyncio.wait([closing], timeout=0.05)
+        await closing
+
+    # ------------------------------------------------------------------ duties
+
+    async def _first_beat(self) -> None:
+        """Show that this worker lives; a store that could be opened and is away now is waited for."""
+        while not self._stopped.is_set():
+            with contextlib.suppress(StoreUnavailable):
+                return await self._beat()
+            await self._clock.sleep(_AWAY)
+        return None
+
+    @property
+    def lease(self) -> float:
+        """How many seconds its claims last without a sign of life."""
+        return self._lease
+
+    async def attend(self) -> None:
+        """Do every duty once, now: for a test, which does not wait for them."""
+        for step in (self._beat, *self._sweeps, self._glance):
+            await step()
+
+    async def _beat(self) -> None:
+        """Show that this worker lives, and keep its claims."""
+        held = list(self._processor.held.values())
+        queues = tuple(self._lines.by_kind[kind].lane.name for kind in self._kinds)
+        breakers = tuple(self._lines.by_kind[kind].breaker or "" for kind in self._kinds)
+        beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, breakers=breakers, in_flight=len(held))
+        self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
+
+    async def _sign_off(self) -> None:
+        """Let nobody take this worker for one that lives or has died; a store that is away finds out by the lease."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._ended_by_fault(self._leave)
+
+    async def _leave(self) -> None:
+        await self._store.leave(self.name)
+
+    async def _rescue(self) -> None:
+        """Take back what others lost."""
+        while await self._processor.rescue(_FULL_SWEEP) == _FULL_SWEEP:
+            continue
+
+    async def _retain(self) -> None:
+        """Remove what is past its time."""
+        removed = await self._store.retain(self._retention)
+        if removed:
+            self._announce(Purged(count=removed, by="retention"))
+
+    async def _tell_orphans(self) -> None:
+        """Tell once of each kind that waits in a queue from which no live worker takes it."""
+        found = orphans(await self._store.tallies(Status.PENDING), await self._store.workers())
+        for (queue, kind), count in found.items():
+            if (queue, kind) not in self._orphans:
+                self._announce(Orphaned(queue=queue, kind=kind, count=count))
+        self._orphans = set(found)
+
+    async def _glance(self) -> None:
+        await self._dependencies.look()
+        await self._look_for_pauses()
+        self._processor.wake.set()
+
+    async def _look_for_pauses(self) -> None:
+        """Begin nothing more of queues that are paused; what was claimed before goes back."""
+        if not self._processor.idle:
+            paused = {state.spec.name for state in await self._store.queues() if state.paused}
+            self._processor.pause(paused)
+
+
+def _why(*, idle: bool, left: tuple[str, ...]) -> str:
+    if not idle:
+        return "stopped"
+    return "nothing left that it can do" if left else "nothing left to do"

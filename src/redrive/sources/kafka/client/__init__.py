@@ -1,0 +1,1 @@
+"""What librdkafka is told, and what its answers mean."""

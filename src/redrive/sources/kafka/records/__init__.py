@@ -1,0 +1,1 @@
+"""Records and what became of them, as plain values. Pure: no client, no clock."""

@@ -1,0 +1,1 @@
+"""Commands on dead-letter topics: read them, and send dead letters back to where they came from."""

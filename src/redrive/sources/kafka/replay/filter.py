@@ -1,0 +1,125 @@
+"""
+Which dead letters of a topic are meant.
+
+Owns a dead letter as its headers describe it, and the choice among them; an empty choice picks
+all. A choice has a name of its own, so that a replay of it finds where it stood. Knows no
+Kafka client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from redrive.sources.kafka.dead_letters.dialects import OURS, read_account
+from redrive.sources.kafka.dead_letters.headers import NAMESPACE, Header, replayed, sent_back, split
+from redrive.sources.kafka.records.messages import headers_of, key_text
+
+GROUP_OF_REPLAYS = "redrive-replay-{topic}-"  # … and then what stands for the choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record of a dead-letter topic: where it stands, what it carries, and what it says of itself."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp: int  # ms
+    home: str  # the topic it came from
+    home_partition: int  # … and its partition, -1 if that is not known
+    reason: str
+    attempt: int | None
+    disposition: str
+    exception: str
+    origin: str  # topic/partition/offset@group
+    replays: int
+
+    @property
+    def place(self) -> str:
+        """Where it stands."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What must be true of a dead letter; what is None does not matter."""
+
+    disposition: str | None = None
+    exception: str | None = None
+    key: str | None = None  # as `key_text` writes it
+    header: tuple[str, str] | None = None  # one of its own headers, by name and value
+    since: int | None = None  # ms, when it became a dead letter
+    until: int | None = None
+    partition: int | None = None
+    first: int | None = None  # offsets, both included
+    last: int | None = None
+
+    def picks(self, letter: DeadLetter) -> bool:
+        """Whether *letter* is meant."""
+        return (
+            self.disposition in {None, letter.disposition}
+            and self.exception in {None, letter.exception, letter.exception.rpartition(".")[2]}
+            and (self.key is None or (letter.key is not None and key_text(letter.key) == self.key))
+            and (self.header is None or (self.header[0], self.header[1].encode()) in letter.headers)
+            and self.partition in {None, letter.partition}
+            and _within(letter.timestamp, self.since, self.until)
+            and _within(letter.offset, self.first, self.last)
+        )
+
+    def group(self, topic: str) -> str:
+        """Return the consumer group that remembers how far a replay of this choice has come."""
+        return GROUP_OF_REPLAYS.format(topic=topic) + sha256(msgspec.json.encode(asdict(self))).hexdigest()[:12]
+
+    @property
+    def text(self) -> str:
+        """What is asked for, as JSON."""
+        return msgspec.json.encode({name: asked for name, asked in asdict(self).items() if asked is not None}).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Choice | None:
+        """Return the choice that wrote *text*; None if none did."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError:
+            return None
+
+
+def read_letter(message: Any) -> DeadLetter:
+    """Return *message*, as the client gives it, as a dead letter; headers that are missing read as empty."""
+    headers = tuple(headers_of(message))
+    _, ours = split(headers)
+    account = read_account(headers)
+    return DeadLetter(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        key=message.key(),
+        value=message.value(),
+        headers=headers,
+        timestamp=message.timestamp()[1],
+        home=account.topic,
+        home_partition=-1 if account.partition is None else account.partition,
+        reason=account.message,
+        attempt=account.attempt,
+        disposition=account.disposition,
+        exception=account.error_type,
+        origin=ours.get(f"{NAMESPACE}id", b"").decode("utf-8", "replace") or account.origin.removeprefix("kafka:"),
+        replays=sent_back(ours),
+    )
+
+
+def headers_home(letter: DeadLetter) -> list[Header]:
+    """Return the headers that *letter* goes home with: its record's own, whoever made it a dead letter."""
+    account = read_account(letter.headers)
+    return replayed(letter.headers if account.dialect == OURS.name else account.own)
+
+
+def _within(value: int, low: int | None, high: int | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)

@@ -1,0 +1,64 @@
+"""
+What is kept of an operator's call, for a caller who lost its answer.
+
+Owns how little that is: ids and counts. Everything else is read again, so that what was purged is
+gone, and no text has to be kept twice. Knows no call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redrive.core.plan import Plan, Step
+from redrive.stores.postgres import acting, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from redrive.core.letter import Letter
+    from redrive.stores.postgres.server.transaction import Turn
+
+
+class Answer(NamedTuple):
+    """What is kept of a result, of which type it is, and how the result is told again."""
+
+    kind: Any
+    keep: Callable[[Any], Any]
+    recall: Callable[[Turn, Any], Awaitable[Any]]
+
+
+async def _itself(_turn: Turn, kept: Any) -> Any:
+    return kept
+
+
+async def _letters(turn: Turn, ids: list[str]) -> list[Letter]:
+    return await finding.these(turn, ids)
+
+
+async def _letter(turn: Turn, letter_id: str) -> Letter:
+    return (await finding.these(turn, [letter_id]))[0]
+
+
+async def _step(turn: Turn, kept: tuple[str, tuple[str, ...], int]) -> Step:
+    plan_id, acted, skipped = kept
+    return Step(plan=await acting.read_plan(turn, plan_id), acted=acted, skipped=skipped)
+
+
+def _kept_step(step: Step) -> tuple[str, tuple[str, ...], int]:
+    return step.plan.id, step.acted, step.skipped
+
+
+def _ids(letters: list[Letter]) -> list[str]:
+    return [letter.id for letter in letters]
+
+
+def _id(thing: Letter | Plan) -> str:
+    return thing.id
+
+
+NOTHING = Answer(None, lambda result: result, _itself)
+YES_OR_NO = Answer(bool, lambda result: result, _itself)
+LETTERS = Answer(list[str], _ids, _letters)
+LETTER = Answer(str, _id, _letter)
+PLAN = Answer(str, _id, acting.read_plan)
+STEP = Answer(tuple[str, tuple[str, ...], int], _kept_step, _step)

@@ -1,0 +1,265 @@
+"""
+The one thread of this process that writes, and its group commit.
+
+Owns the write connection: whatever waits goes into one BEGIN IMMEDIATE … COMMIT, and
+callers hear of it after the commit. Signs of life go first, so that a flood of puts
+cannot cost a worker its leases. Knows no letters: operations are functions of a Turn.
+
+An operation must raise RedriveError before it writes, or not at all. Anything else that
+is raised rolls the whole transaction back, and its operations run again one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from redrive.errors import RedriveError, StoreClosed, StoreError
+from redrive.failpoints import hit
+from redrive.stores.sqlite import putting
+from redrive.stores.sqlite.file.database import explain_error
+from redrive.stores.sqlite.transaction import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from redrive.stores.clock import StoreClock
+    from redrive.stores.sqlite.file.connections import Connections
+
+MOST_OPERATIONS = 512
+CHECKPOINT_PAGES = 4_000  # 16 MB of WAL
+COURTESY = 0.0005  # seconds left to another process between two turns
+
+
+class Operation:
+    """One function of a Turn, and the future that waits for its result."""
+
+    __slots__ = ("arguments", "error", "function", "future", "loop", "result")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, turn: Turn) -> None:
+        """Carry it out; what it refuses is its result."""
+        self.error = None
+        if self.function is not putting.put:
+            turn.insert_arrivals()
+        try:
+            self.result = self.function(turn, *self.arguments)
+        except RedriveError as refusal:
+            self.error = refusal
+
+    def answer(self) -> None:
+        """Tell the caller, on the caller's loop."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class Writer:
+    """A thread that turns waiting operations into few transactions."""
+
+    def __init__(self, path: str, connections: Connections, clock: StoreClock, ring: Callable[[], None]) -> None:
+        self._path, self._connections, self._clock, self._ring = path, connections, clock, ring
+        self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
+        self._urgent: deque[Operation] = deque()
+        self._closing = self._over = False
+        self._pid = os.getpid()
+        self._under_way: list[Operation] = []
+        self._seen_version = 0
+        self._thread = threading.Thread(target=self._work, name="redrive-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> asyncio.Future[Any]:
+        """Hand in an operation; the future is answered after the commit."""
+        if self._closing or self._pid != os.getpid():
+            raise StoreClosed(_closed(self._path))
+        operation = Operation(function, arguments)
+        if urgent:
+            self._urgent.append(operation)
+            self._waiting.put(None)
+        else:
+            self._waiting.put(operation)
+        if self._over:  # it ended, on another thread's word, between our look and our put: nobody else would answer
+            self._refuse_the_rest()
+        return operation.future
+
+    async def close(self) -> None:
+        """Finish what was handed in, then stop."""
+        if not self._closing:
+            self._closing = True
+            self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    # ------------------------------------------------------------------ on the thread
+
+    def _work(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._closing = self._over = True
+            self._refuse_the_rest()
+        self._connections.close()
+
+    def _serve(self) -> None:
+        while True:
+            operations = self._gather()
+            if operations:
+                self._under_way = operations
+                self._commit_all(operations)
+                _answer(operations)
+                self._under_way = []
+                self._afterwards()
+            else:
+                self._look()
+            if self._closing and self._waiting.empty():  # the wish to close may have come along with operations
+                return
+
+    def _refuse_the_rest(self) -> None:
+        """Answer what came in too late, or what is left if this thread dies: nobody may wait for ever."""
+        left = [*self._under_way, *self._urgent]
+        with contextlib.suppress(Empty):
+            while True:
+                operation = self._waiting.get_nowait()
+                left += [] if operation is None else [operation]
+        for operation in left:
+            operation.error = StoreClosed(_closed(self._path))
+        _answer(left)
+
+    def _gather(self) -> list[Operation]:
+        """Wait for an operation, then take all that wait, signs of life first."""
+        found = [self._waiting.get()]
+        with contextlib.suppress(Empty):
+            while len(found) < MOST_OPERATIONS:
+                found.append(self._waiting.get_nowait())
+        urgent = [self._urgent.popleft() for _ in range(len(self._urgent))]
+        return urgent + [operation for operation in found if operation is not None]
+
+    def _commit_all(self, operations: list[Operation], *, careful: bool = False) -> None:
+        problem = self._commit(operations, careful=careful)
+        if problem is None:
+            return
+        if _is_local(problem) and not careful:
+            self._commit_all(operations, careful=True)
+            return
+        if _is_local(problem) and len(operations) > 1:
+            for operation in operations:  # one of them is broken: the others must not suffer
+                self._commit_all([operation], careful=True)
+            return
+        for operation in operations:
+            operation.error = explain_error(problem, self._path) if isinstance(problem, apsw.Error) else problem
+        self._recover(problem)
+
+    def _commit(self, operations: Iterable[Operation], *, careful: bool) -> Exception | None:
+        """Run *operations* in one transaction; return what went wrong, with nothing acknowledged."""
+        try:
+            connection = self._connections.to_write()
+            hold = self._connections.take_turn()
+            try:
+                turn = self._transact(connection, operations, careful=careful)
+            finally:
+                hold.end_turn()
+            hit("sqlite.after_commit")
+            self._connections.check()  # into the file that others see?
+        except Exception as problem:  # noqa: BLE001 - whatever it was, its callers must hear of it
+            return problem
+        if turn.rang:
+            self._ring()
+        return None
+
+    def _transact(self, connection: apsw.Connection, operations: Iterable[Operation], *, careful: bool) -> Turn:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            hit("sqlite.after_begin")
+            turn = Turn(connection, self._clock, self._connections.boot, careful=careful)
+            for operation in operations:
+                operation.run(turn)
+            turn.finish()
+            hit("sqlite.before_commit")
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+        return turn
+
+    def _recover(self, problem: Exception) -> None:
+        """Open anew the file that was lost; after an I/O error trust nothing that is cached."""
+        with contextlib.suppress(apsw.Error, StoreError):  # not yet: the next turn tries again
+            if isinstance(problem, (apsw.IOError, apsw.CorruptError)):
+                self._connections.check()
+                self._connections.replace_writing()
+        self._look()
+
+    def _look(self) -> None:
+        """See whether the file is in its place, and open the one that is there if it is not."""
+        with contextlib.suppress(StoreError):  # said to whoever asks next
+            try:
+                self._connections.check()
+            except StoreError:
+                self._connections.reopen()
+
+    def look(self) -> None:
+        """Let the thread look after the file soon; any thread may call it."""
+        self._waiting.put(None)
+
+    def _afterwards(self) -> None:
+        """Between two turns: keep the WAL short, and let other processes write."""
+        with contextlib.suppress(apsw.Error, StoreError):  # no room, or somebody reads: the next turn tries again
+            if self._connections.wal_pages > CHECKPOINT_PAGES:
+                hit("checkpoint.before")
+                self._connections.checkpoint()
+                hit("checkpoint.after")
+            if self._others_wrote():
+                time.sleep(COURTESY)
+
+    def _others_wrote(self) -> bool:
+        version = int(self._connections.writing.pragma("data_version"))
+        changed, self._seen_version = version != self._seen_version, version
+        return changed
+
+
+def _roll_back(connection: apsw.Connection) -> None:
+    with contextlib.suppress(apsw.Error):  # SQLite may have rolled back by itself
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _is_local(problem: Exception) -> bool:
+    """Whether one operation is to blame, not the file or the disk."""
+    own = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError)
+    return not isinstance(problem, (apsw.Error, StoreError)) or isinstance(problem, own)
+
+
+def _answer(operations: list[Operation]) -> None:
+    """Resolve all futures with one call per loop."""
+    loops: dict[asyncio.AbstractEventLoop, list[Operation]] = {}
+    for operation in operations:
+        loops.setdefault(operation.loop, []).append(operation)
+    for loop, group in loops.items():
+        with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_answer_all, group)
+
+
+def _answer_all(operations: list[Operation]) -> None:
+    for operation in operations:
+        operation.answer()
+
+
+def _closed(path: str) -> str:
+    return f"the store on {path!r} was closed, or opened before a fork; open a store of this process's own"

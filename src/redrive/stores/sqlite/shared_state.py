@@ -1,0 +1,182 @@
+"""
+What all workers share beside letters: queues, workers, breakers, budgets, handled keys.
+
+Owns these small tables. How a breaker or a budget behaves is said in `core`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from redrive.core.breaker import Breaker, BreakerRules, record, take_probes, tell
+from redrive.core.budget import Budget
+from redrive.core.budget import spend as spend_budget
+from redrive.core.plan import AuditEntry
+from redrive.stores import columns
+from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
+from redrive.stores.sqlite import ordering
+from redrive.stores.sqlite.transaction import QueueRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import apsw
+
+    from redrive.core.budget import BudgetRules
+    from redrive.stores.sqlite.transaction import Turn
+
+T = TypeVar("T")
+
+
+def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
+    """Make the queues' settings known; lines letters up when a queue begins to keep order."""
+    for spec in specs:
+        before = turn.queue(spec.name)
+        turn.sql(
+            "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordered = excluded.ordered, "
+            "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight, "
+            # Under another rate the allowance starts afresh.
+            "allowance = iif(rate IS excluded.rate, allowance, excluded.allowance), "
+            "allowance_at = iif(rate IS excluded.rate, allowance_at, excluded.allowance_at)",
+            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), turn.lease(0)),
+        )
+        if bool(before.ordered) != spec.ordered:
+            (ordering.order if spec.ordered else ordering.disorder)(turn, spec.name)
+        turn.forget_queues()
+
+
+def _burst(spec: QueueSpec) -> float:
+    """Return what a fresh queue may begin with at once."""
+    return max(1.0, spec.rate or 0.0)
+
+
+USED = "SELECT DISTINCT queue FROM tallies WHERE status = 'enqueued'"
+
+
+def queues(connection: apsw.Connection) -> list[QueueState]:
+    """Return every queue that was declared or has letters."""
+    names = ", ".join(QueueRow._fields)
+    declared = {row[0]: QueueRow(*row) for row in connection.execute(f"SELECT {names} FROM queues")}  # noqa: S608 - ours
+    used = {row[0] for row in connection.execute(USED)}
+    return [_state(declared.get(name) or QueueRow(name)) for name in sorted(used | declared.keys())]
+
+
+def _state(row: QueueRow) -> QueueState:
+    spec = QueueSpec(
+        name=row.name, ordered=bool(row.ordered), max_size=row.max_size, rate=row.rate, max_in_flight=row.max_in_flight
+    )
+    return QueueState(spec=spec, paused=bool(row.paused), paused_by=row.paused_by, reason=row.reason)
+
+
+def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
+    """Pause or resume, with an audit entry."""
+    turn.sql(
+        "INSERT INTO queues (name, paused, paused_by, reason) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+        "paused = excluded.paused, paused_by = excluded.paused_by, reason = excluded.reason",
+        (queue, paused, by if paused else "", reason if paused else ""),
+    )
+    turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
+    turn.forget_queues()
+    turn.rang = True
+
+
+_WORKERS = """
+SELECT name, kinds, coalesce(n, 0), seen_us, lease >= ? FROM workers LEFT JOIN (
+    SELECT worker, count(*) AS n FROM letters CROSS JOIN holders USING (token)
+     WHERE status = 'in_flight' GROUP BY worker
+) ON worker = name ORDER BY name
+"""
+
+
+def workers(connection: apsw.Connection, lease_now: int, is_dead: Callable[[str], bool]) -> list[WorkerBeat]:
+    """Return the workers seen lately."""
+    return [_beat(is_dead, *row) for row in connection.execute(_WORKERS, (lease_now,))]
+
+
+def _beat(
+    is_dead: Callable[[str], bool], name: str, taken: str, in_flight: int, seen_us: int, lease_lasts: int
+) -> WorkerBeat:
+    return WorkerBeat(
+        name=name,
+        **columns.read_taken(taken)._asdict(),
+        in_flight=in_flight,
+        seen_us=seen_us,
+        alive=bool(lease_lasts) and not is_dead(name),
+    )
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """A breaker and the rules it was last asked with."""
+
+    breaker: Breaker
+    rules: BreakerRules
+
+
+_watched = msgspec.json.Decoder(Watched)
+_budget = msgspec.json.Decoder(Budget)
+
+
+def breakers(connection: apsw.Connection, now: float) -> dict[str, Breaker]:
+    """Return every breaker as it stands now."""
+    found = connection.execute("SELECT name, value FROM shared_state WHERE room = 'breaker'")
+    kept = {str(name): _watched.decode(value) for name, value in found}
+    return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
+
+
+def _read(turn: Turn, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    row = turn.sql("SELECT value FROM shared_state WHERE room = ? AND name = ?", (room, name)).fetchone()
+    return None if row is None else decoder.decode(row[0])
+
+
+def _write(turn: Turn, room: str, name: str, value: object) -> None:
+    turn.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, columns.encode(value)))
+
+
+def _breaker(turn: Turn, name: str) -> Breaker:
+    kept = _read(turn, "breaker", name, _watched)
+    return Breaker(name, since=turn.now_us / 1e6) if kept is None else kept.breaker
+
+
+def report(turn: Turn, name: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
+    """Add outcomes to a breaker and return it."""
+    after = record(_breaker(turn, name), rules, successes, failures, turn.now_us / 1e6)
+    _write(turn, "breaker", name, Watched(after, rules))
+    return after
+
+
+def probe(turn: Turn, name: str, rules: BreakerRules, limit: int) -> int:
+    """Return how many trial letters a breaker lets through."""
+    after, allowed = take_probes(_breaker(turn, name), rules, limit, turn.now_us / 1e6)
+    _write(turn, "breaker", name, Watched(after, rules))
+    return allowed
+
+
+def spend(turn: Turn, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
+    """Draw on a queue's retry budget."""
+    before = _read(turn, "budget", queue, _budget)
+    after, wait = spend_budget(before, rules, firsts, retries, turn.now_us / 1e6)
+    _write(turn, "budget", queue, after)
+    return wait
+
+
+def handled(turn: Turn, handler: str, key: str) -> bool:
+    """Note that *handler* handled *key*; False if that was noted before."""
+    turn.sql("INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)", (handler, key, turn.now_us))
+    return turn.connection.changes() == 1
+
+
+def write_down(turn: Turn, by: str, verb: str, target: str, count: int, reason: str) -> None:
+    """Write an audit entry."""
+    turn.audit(by, verb, target, count, reason)
+
+
+def audit(connection: apsw.Connection, limit: int) -> list[AuditEntry]:
+    """Return the newest audit entries."""
+    sql = "SELECT seq, at_us, by, verb, target, count, reason FROM audit ORDER BY seq DESC LIMIT ?"
+    return [
+        AuditEntry(seq=seq, at_us=at_us, by=by, verb=verb, target=target, count=count, reason=reason)
+        for seq, at_us, by, verb, target, count, reason in connection.execute(sql, (limit,))
+    ]

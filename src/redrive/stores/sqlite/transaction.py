@@ -1,0 +1,169 @@
+"""
+One write transaction: what every operation in it shares.
+
+Owns the transaction's instant, the numbers it hands out and the counts it changes.
+Knows no operation: put, claim, settle and the rest are functions that take a Turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from redrive.stores.sqlite.arrivals import Arrivals
+from redrive.stores.sqlite.file.stranger_wal import next_mark
+
+if TYPE_CHECKING:
+    import apsw
+
+    from redrive.stores.clock import StoreClock
+
+COUNTED = "SELECT coalesce(sum(n), 0) FROM tallies INDEXED BY tallies_status WHERE queue = ? AND status IN ({})"
+BOOT_SHIFT = 43  # a lease is milliseconds of boot clock; the boot's number stands above them
+
+
+_COME_AND_GO = ("pending", "in_flight")  # a queue's counts of these are nothing again and again; their rows stay
+
+
+class Trait(NamedTuple):
+    """What letters are counted by."""
+
+    queue: str
+    kind: str
+    status: str
+    category: str = ""
+    policy: str = ""
+    error_type: str = ""
+    fingerprint: str = ""
+
+
+class QueueRow(NamedTuple):
+    """A queue's shared settings and its rate allowance."""
+
+    name: str
+    ordered: int = 0
+    max_size: int | None = None
+    rate: float | None = None
+    max_in_flight: int | None = None
+    paused: int = 0
+    paused_by: str = ""
+    reason: str = ""
+    allowance: float = 0.0
+    allowance_at: int = 0
+
+
+class Turn:
+    """A write transaction under way."""
+
+    def __init__(self, connection: apsw.Connection, clock: StoreClock, boot: int, *, careful: bool = False) -> None:
+        self.sql = connection.execute
+        self.connection = connection
+        self.now_us = clock.wall_us()
+        self._boot_ms = clock.lease_ms()
+        self._boot = boot
+        self._before = connection.total_changes()
+        given: tuple[int, int, bytes] = self.sql("SELECT token, seq, mark FROM meta").fetchone()  # type: ignore[assignment]
+        self._token, self._seq, self._mark = self._given = given
+        self._deltas: Counter[Trait] = Counter()
+        self.careful = careful  # an earlier try of these operations broke a constraint
+        self.arrivals = Arrivals()
+        self._queues: dict[str, QueueRow] | None = None
+        self.rang = False  # whether letters became runnable through somebody else than a worker
+
+    def next_token(self) -> int:
+        """Return a number greater than every one given before."""
+        self._token += 1
+        return self._token
+
+    @property
+    def newest_token(self) -> int:
+        """The newest number given."""
+        return self._token
+
+    def next_seq(self, count: int = 1) -> int:
+        """Return the next letter's place, the first of *count*."""
+        first = self._seq + 1
+        self._seq += count
+        return first
+
+    def lease(self, seconds: float) -> int:
+        """Return the lease that ends *seconds* from now."""
+        return (self._boot << BOOT_SHIFT) + self._boot_ms + int(seconds * 1000)
+
+    def tally(self, trait: Trait, change: int) -> None:
+        """Count *change* letters more with *trait*."""
+        self._deltas[trait] += change
+
+    def moved(self, before: Trait, after: Trait, count: int = 1) -> None:
+        """Count *count* letters from one trait to another."""
+        self._deltas[before] -= count
+        self._deltas[after] += count
+
+    def counted(self, queue: str, *statuses: str) -> int:
+        """Return how many letters of *queue* are in *statuses*, this turn's changes included."""
+        sql = COUNTED.format(", ".join("?" * len(statuses)))
+        (kept,) = self.sql(sql, (queue, *statuses)).fetchone() or (0,)
+        return int(kept) + sum(
+            n for trait, n in self._deltas.items() if trait.queue == queue and trait.status in statuses
+        )
+
+    @property
+    def queues(self) -> dict[str, QueueRow]:
+        """The queues' shared settings, read once a turn."""
+        if self._queues is None:
+            rows = self.sql(f"SELECT {', '.join(QueueRow._fields)} FROM queues")  # noqa: S608 - our own names
+            self._queues = {row[0]: QueueRow(*row) for row in rows}
+        return self._queues
+
+    def queue(self, name: str) -> QueueRow:
+        """Return the settings of *name*, the defaults if nobody declared it."""
+        return self.queues.get(name) or QueueRow(name)
+
+    def forget_queues(self) -> None:
+        """Read the queues again: somebody changed them in this turn."""
+        self._queues = None
+
+    def audit(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
+        """Write who did what, in the act's own transaction."""
+        self.sql(
+            "INSERT INTO audit (at_us, by, verb, target, count, reason) VALUES (?, ?, ?, ?, ?, ?)",
+            (self.now_us, by, verb, target, count, reason),
+        )
+
+    def insert_arrivals(self) -> None:
+        """Insert the plain letters that were put so far, before anybody looks for them."""
+        if not self.arrivals:
+            return
+        arrived = self.arrivals.insert(self.connection, self.next_token(), self.now_us, self.lease(0))
+        for (queue, kind), count in arrived.items():
+            self.tally(Trait(queue, kind, "enqueued"), count)
+            self.tally(Trait(queue, kind, "pending"), count)
+
+    def finish(self) -> None:
+        """Write the numbers and counts; the last thing before the commit."""
+        self.insert_arrivals()
+        changes = [(*trait, n) for trait, n in self._deltas.items() if n]
+        if changes:
+            self.connection.executemany(
+                "INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+                changes,
+            )
+            self._forget_empty([change[:-1] for change in changes if change[-1] < 0 and change[2] not in _COME_AND_GO])
+        if self._changed:
+            mark = next_mark(self._mark, self.sql("PRAGMA schema_version").get)
+            self.sql("UPDATE meta SET token = ?, seq = ?, mark = ?", (self._token, self._seq, mark))
+
+    @property
+    def _changed(self) -> bool:
+        """Whether there is anything to commit: a turn in which nothing was found must not wake the other processes."""
+        numbers = (self._token, self._seq) != self._given[:2]
+        return numbers or self.connection.total_changes() != self._before
+
+    def _forget_empty(self, traits: list[tuple[str, ...]]) -> None:
+        """Drop counts that came to nothing: each distinct error has a row of its own, and they would stay for ever."""
+        if traits:
+            self.connection.executemany(
+                "DELETE FROM tallies WHERE queue = ? AND kind = ? AND status = ? AND category = ? AND policy = ? "
+                "AND error_type = ? AND fingerprint = ? AND n = 0",
+                traits,
+            )

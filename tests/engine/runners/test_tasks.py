@@ -1,0 +1,423 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import sys
+
+import pytest
+from tests.engine.starting import begin, letter, run, soon
+
+from redrive.core.decide import SUCCEEDED, Failed, Interrupted
+from redrive.core.letter import Category
+from redrive.engine.handler import build_handler
+from redrive.engine.runners.tasks import TaskEngine
+
+SHADE = contextvars.ContextVar("SHADE", default="none")
+
+
+async def noop(payload):
+    pass
+
+
+async def wait_for_ever(payload):
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def engine():
+    engine = TaskEngine(cancel_grace=0.05)
+    yield engine
+    await engine.close(0)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager start came with 3.12")
+async def test_a_handler_that_never_suspends_is_done_before_start_returns(engine):
+    assert begin(engine, build_handler("order", noop, timeout=30)).result() is SUCCEEDED
+
+
+async def test_a_handler_that_suspends_is_done_later(engine):
+    gate = asyncio.Event()
+
+    async def waits(payload):
+        await gate.wait()
+
+    outcome = begin(engine, build_handler("order", waits))
+    await asyncio.sleep(0)
+    assert not outcome.done()
+    gate.set()
+
+    assert await soon(outcome) is SUCCEEDED
+
+
+async def test_a_handler_has_a_task_and_a_context_of_its_own(engine):
+    seen = []
+
+    async def looks(payload):
+        seen.append(asyncio.current_task())
+        SHADE.set("blue")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(noop(payload))
+
+    assert await run(engine, build_handler("order", looks)) is SUCCEEDED
+    assert seen != [asyncio.current_task()]
+    assert SHADE.get() == "none"
+
+
+async def test_a_handler_that_begins_at_the_end_of_another_sees_nothing_of_it(engine):
+    seen, ended = [], asyncio.get_running_loop().create_future()
+
+    async def paints(payload):
+        await asyncio.sleep(0)
+        seen.append((asyncio.current_task(), SHADE.get()))
+        SHADE.set("blue")
+
+    handler = build_handler("order", paints)
+
+    def begin_the_next(*_first):
+        engine.start(handler, letter(), 2, lambda *told: ended.set_result(told))
+
+    engine.start(handler, letter(), 1, begin_the_next)
+
+    assert await soon(ended) == (2, SUCCEEDED)
+    assert [shade for _, shade in seen] == ["none", "none"]
+    assert len({task for task, _ in seen}) == 2
+
+
+async def one_after_the_other(engine, handler, count=2):
+    """Start letters, each from within the call that tells of the end of the one before; return their outcomes."""
+    ended, outcomes = asyncio.get_running_loop().create_future(), []
+
+    def told(_ticket, outcome):
+        outcomes.append(outcome)
+        if len(outcomes) == count:
+            ended.set_result(None)
+        else:
+            engine.start(handler, letter(), len(outcomes), told)
+
+    engine.start(handler, letter(), 0, told)
+    await soon(ended)
+    return outcomes
+
+
+async def test_a_letter_that_is_started_at_the_end_of_another_runs_in_its_task(engine):
+    tasks = []
+
+    async def looks(payload):
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(0)
+
+    await one_after_the_other(engine, build_handler("order", looks), 3)
+    assert len(set(tasks)) == 1
+
+
+async def test_a_task_goes_on_after_a_failure_and_the_next_letter_sees_nothing_of_it(engine):
+    tasks, seen, errors = [], [], []
+
+    async def fails(payload):
+        tasks.append(asyncio.current_task())
+        seen.append(sys.exc_info()[1])
+        await asyncio.sleep(0)
+        errors.append(ValueError("no"))
+        raise errors[-1]
+
+    outcomes = await one_after_the_other(engine, build_handler("order", fails), 3)
+    assert [outcome.failure.message for outcome in outcomes] == ["no"] * 3
+    assert seen + [error.__context__ for error in errors] == [None] * 6
+    assert len(set(tasks)) == 1
+
+
+async def leaves_a_variable(payload):
+    SHADE.set("blue")
+
+
+async def leaves_a_variable_that_cannot_be_compared(payload):
+    SHADE.set(Incomparable())
+
+
+async def leaves_a_callback(payload):
+    asyncio.current_task().add_done_callback(lambda _task: None)
+
+
+async def leaves_a_cancellation(payload):
+    asyncio.current_task().cancel()
+
+
+async def swallows_a_cancellation(payload):
+    asyncio.current_task().cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+
+
+async def leaves_a_cancellation_that_was_taken_back(payload):
+    asyncio.current_task().cancel()
+    asyncio.current_task().uncancel()
+
+
+class Incomparable:
+    def __eq__(self, other):
+        raise ValueError("the truth of this is ambiguous")
+
+    __hash__ = None
+
+
+TASKS = []
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        leaves_a_variable, leaves_a_variable_that_cannot_be_compared, leaves_a_callback, leaves_a_cancellation,
+        swallows_a_cancellation, leaves_a_cancellation_that_was_taken_back,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suspends", [False, True])
+async def test_a_task_that_bears_a_trace_of_its_letter_runs_no_other(trace, suspends):
+    SHADE.set(Incomparable() if trace is leaves_a_variable_that_cannot_be_compared else "none")
+    engine = TaskEngine()
+    TASKS.clear()
+
+    async def leaves(payload):
+        TASKS.append(asyncio.current_task())
+        if suspends:
+            await asyncio.sleep(0)
+        await trace(payload)
+
+    outcomes = await one_after_the_other(engine, build_handler("order", leaves), 2)
+    await engine.close(0)
+    assert len(set(TASKS)) == 2
+    assert outcomes[1] is SUCCEEDED
+
+
+async def test_a_letter_with_another_handler_gets_a_task_of_its_own(engine):
+    tasks, ended = [], asyncio.get_running_loop().create_future()
+
+    async def looks(payload):
+        tasks.append(asyncio.current_task())
+
+    def begin_the_other(*_first):
+        engine.start(build_handler("order", looks, timeout=1), letter(), 2, lambda *told: ended.set_result(told))
+
+    engine.start(build_handler("order", looks), letter(), 1, begin_the_other)
+    assert await soon(ended) == (2, SUCCEEDED)
+    assert len(set(tasks)) == 2
+
+
+async def test_the_time_of_each_letter_of_a_task_counts_from_its_own_beginning(engine):
+    loop, began = asyncio.get_running_loop(), []
+
+    async def looks(payload):
+        await asyncio.sleep(0)
+        (run,) = engine._ledger
+        began.append(run.began)
+        while loop.time() <= run.began:
+            pass
+
+    await one_after_the_other(engine, build_handler("order", looks, timeout=30), 3)
+    assert len(set(began)) == 3
+
+
+async def test_thousands_that_never_suspend_make_no_pile_of_calls(engine):
+    assert set(await one_after_the_other(engine, build_handler("order", noop), 5_000)) == {SUCCEEDED}
+
+
+async def test_a_task_that_was_out_of_time_once_runs_no_other_letter(engine):
+    tasks = []
+
+    async def finishes_in_spite_of_it(payload):
+        tasks.append(asyncio.current_task())
+        if len(tasks) == 1:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            asyncio.current_task().uncancel()
+
+    outcomes = await one_after_the_other(engine, build_handler("order", finishes_in_spite_of_it, timeout=0.01))
+    assert (outcomes, len(set(tasks))) == ([SUCCEEDED, SUCCEEDED], 2)
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+async def test_a_letter_that_is_given_to_a_task_while_the_engine_stops_is_not_run(engine, suspends):
+    ran, told = [], []
+
+    async def runs(payload):
+        ran.append(payload)
+        if suspends:
+            await asyncio.sleep(0)
+
+    handler = build_handler("order", runs)
+
+    def start_one_and_stop(ticket, outcome):
+        told.append((ticket, outcome))
+        engine.start(handler, letter(), 2, lambda *others: told.append(others))
+        engine.interrupt()
+
+    engine.start(handler, letter(), 1, start_one_and_stop)
+    await engine.close(30)
+
+    assert [ticket for ticket, _ in told] == [1, 2]
+    assert isinstance(told[1][1], Interrupted)
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+async def test_a_letter_is_not_lost_when_the_one_who_is_told_raises(engine, suspends):
+    told = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+
+    async def runs(payload):
+        if suspends:
+            await asyncio.sleep(0)
+
+    handler = build_handler("order", runs)
+
+    def start_one_and_raise(_ticket, _outcome):
+        engine.start(handler, letter(), 2, lambda *second: told.set_result(second))
+        raise RuntimeError("a defect of ours")
+
+    engine.start(handler, letter(), 1, start_one_and_raise)
+    ticket, outcome = await soon(told)
+    assert (ticket, type(outcome)) == (2, Failed)
+
+
+async def test_a_handlers_failure_touches_no_other(engine):
+    async def raises(payload):
+        raise KeyboardInterrupt
+
+    assert (await run(engine, build_handler("order", raises))).failure.error_type == "KeyboardInterrupt"
+    assert await run(engine, build_handler("order", noop)) is SUCCEEDED
+
+
+async def test_a_handler_that_takes_too_long_has_timed_out(engine):
+    outcome = await run(engine, build_handler("order", wait_for_ever, timeout=0.05))
+
+    assert outcome.failure.message == "timed out after 0.05 s"
+    assert (outcome.failure.category, outcome.failure.terminal) == (Category.NETWORK, False)
+
+
+async def test_a_handler_may_clean_up_after_its_time_limit(engine):
+    cleaned = []
+
+    async def cleans(payload):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
+    outcome = await run(engine, build_handler("order", cleans, timeout=0.01))
+
+    assert (outcome.failure.error_type, cleaned) == ("TimeoutError", [True])
+
+
+async def test_what_a_handler_raises_while_it_is_cancelled_does_not_hide_the_time_limit(engine):
+    async def raises(payload):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("oops") from None
+
+    outcome = await run(engine, build_handler("order", raises, timeout=0.01))
+
+    assert outcome.failure.error_type == "TimeoutError"
+
+
+async def test_what_a_handler_finished_in_spite_of_its_time_limit_is_finished(engine):
+    async def finishes(payload):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    assert await run(engine, build_handler("order", finishes, timeout=0.01)) is SUCCEEDED
+
+
+async def test_a_handler_that_swallows_its_cancellation_is_abandoned_as_timed_out(engine):
+    release = asyncio.Event()
+
+    async def stubborn(payload):
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    outcome = begin(engine, build_handler("order", stubborn, timeout=0.01))
+
+    assert (await soon(outcome)).failure.error_type == "TimeoutError"
+    release.set()  # its late success is ignored: a second outcome would raise
+    await asyncio.sleep(0)
+
+
+async def test_a_handler_that_cancels_itself_has_failed(engine):
+    async def cancels_itself(payload):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    async def raises_cancelled(payload):
+        raise asyncio.CancelledError
+
+    for handler in (cancels_itself, raises_cancelled):
+        outcome = await run(engine, build_handler("order", handler))
+        assert isinstance(outcome, Failed)
+        assert outcome.failure.error_type.endswith("CancelledError")
+
+
+async def test_interrupt_stops_everything_at_once(engine):
+    outcomes = [begin(engine, build_handler("order", wait_for_ever, timeout=30)) for _ in range(3)]
+    engine.interrupt()
+
+    assert [type(outcome.result()) for outcome in outcomes] == [Interrupted] * 3
+
+
+async def test_close_waits_for_what_runs():
+    engine, gate = TaskEngine(), asyncio.Event()
+
+    async def waits(payload):
+        await gate.wait()
+
+    outcome = begin(engine, build_handler("order", waits))
+    closing = asyncio.ensure_future(engine.close(30))
+    await asyncio.sleep(0)
+    assert not closing.done()
+    gate.set()
+    await soon(closing)
+
+    assert outcome.result() is SUCCEEDED
+
+
+async def test_close_stops_what_outlasts_the_grace_and_lets_it_clean_up():
+    engine, cleaned = TaskEngine(), []
+
+    async def cleans(payload):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
+    outcome = begin(engine, build_handler("order", cleans))
+    await asyncio.sleep(0)
+    await soon(engine.close(0.01))
+
+    assert isinstance(outcome.result(), Interrupted)
+    assert cleaned
+
+
+async def test_a_closed_engine_starts_nothing():
+    engine = TaskEngine()
+    await engine.close(0)
+    await engine.close(0)
+
+    assert isinstance(begin(engine, build_handler("order", noop)).result(), Interrupted)
+
+
+async def test_tickets_come_back_as_they_are(engine):
+    told = []
+    for ticket in (None, "a", 17):
+        engine.start(build_handler("order", noop), letter(), ticket, lambda *both: told.append(both))
+    await asyncio.sleep(0.01) if sys.version_info < (3, 12) else None
+
+    assert told == [(None, SUCCEEDED), ("a", SUCCEEDED), (17, SUCCEEDED)]

@@ -1,0 +1,135 @@
+"""Capacity: what a process wants, may start and claims ahead."""
+
+from __future__ import annotations
+
+import pytest
+from tests.engine.starting import letter
+
+from redrive.engine.handler import build_handler
+from redrive.engine.worker.capacity import Lines
+from redrive.stores.contract import Claim, Want
+
+
+async def on_loop(order: dict): ...
+
+
+def in_thread(order: dict): ...
+
+
+def lines(*handlers, default: int = 4, prefetch: int = 32, **lanes: int) -> Lines:
+    return Lines(handlers, lanes, default=default, prefetch=prefetch)
+
+
+def claims(count: int) -> list[Claim]:
+    return [Claim(letter(), ref, 0.0) for ref in range(count)]
+
+
+def run_round(made: Lines, line, count: int) -> list:
+    """Let *count* letters come in, start what may start, and adapt."""
+    line.ready.extend(claims(count))
+    started = list(made.startable())
+    line.adapt(count)
+    return started
+
+
+def finish(started: list) -> None:
+    for line, _ in started:
+        line.running -= 1
+        line.lane.running -= 1
+
+
+def test_plain_async_kinds_of_a_queue_share_a_line():
+    made = lines(build_handler("a", on_loop), build_handler("b", on_loop), build_handler("c", on_loop, queue="mails"))
+    assert sorted(line.kinds for line in made.all) == [("a", "b"), ("c",)]
+    assert made.by_kind["a"] is made.by_kind["b"]
+
+
+def test_a_handler_with_limits_of_its_own_has_a_line_of_its_own():
+    made = lines(
+        build_handler("plain", on_loop),
+        build_handler("few", on_loop, concurrency=2),
+        build_handler("dependent", on_loop, breaker="warehouse"),
+        build_handler("sync", in_thread),
+    )
+    assert sorted(line.kinds for line in made.all) == [("dependent",), ("few",), ("plain",), ("sync",)]
+    assert made.by_kind["few"].concurrency == 2
+    assert made.by_kind["dependent"].breaker == "warehouse"
+
+
+@pytest.mark.parametrize(("prefetch", "holds"), [(0, 4), (32, 8)])
+def test_a_line_wants_what_it_lacks_of_one_batch_to_run_and_one_on_its_way(prefetch, holds):
+    [line] = lines(build_handler("a", on_loop), prefetch=prefetch).all
+    assert line.want() == Want("default", ("a",), 4)
+    line.ready.extend(claims(holds - 1))
+    assert line.want() == Want("default", ("a",), 1)
+    line.ready.extend(claims(1))
+    assert line.want() is None
+
+
+def test_a_limit_bounds_what_it_wants():
+    [line] = lines(build_handler("a", on_loop)).all
+    assert line.want(1) == Want("default", ("a",), 1)
+    assert line.want(0) is None
+
+
+def test_no_more_start_than_the_handler_and_the_queue_allow():
+    made = lines(build_handler("few", on_loop, concurrency=2), build_handler("many", on_loop), default=3)
+    for line in made.all:
+        line.ready.extend(claims(5))
+    started = [line.kinds for line, _ in made.startable()]
+    assert len(started) == made.running == 3
+    assert started.count(("few",)) <= 2
+
+
+def test_the_queues_concurrency_is_what_was_declared():
+    made = lines(build_handler("a", on_loop, queue="mails"), build_handler("b", on_loop), mails=9)
+    assert (made.by_kind["a"].concurrency, made.by_kind["b"].concurrency) == (9, 4)
+
+
+def test_a_handler_cannot_exceed_its_queue():
+    [line] = lines(build_handler("a", on_loop, concurrency=50), default=3).all
+    assert line.concurrency == 3
+
+
+def test_it_claims_farther_ahead_while_letters_are_done_at_once_and_never_beyond_the_prefetch():
+    made = lines(build_handler("a", on_loop), default=4, prefetch=32)
+    [line] = made.all
+    sizes = []
+    for _ in range(6):
+        started = run_round(made, line, line.concurrency)
+        finish(started)
+        line.adapt(len(started))
+        sizes.append(line.size)
+    assert sizes == sorted(sizes)
+    assert 2 * line.size == 32  # two batches may be held
+
+
+def test_it_claims_less_far_ahead_when_letters_have_to_wait():
+    made = lines(build_handler("a", on_loop), default=4, prefetch=32)
+    [line] = made.all
+    line.size = 32
+    run_round(made, line, 32)
+    assert line.size == 16
+    for _ in range(5):
+        line.adapt(0)
+    assert line.size == line.concurrency
+
+
+@pytest.mark.parametrize(("prefetch", "most"), [(500, 8), (0, 4)])
+def test_threads_are_not_given_a_long_line(prefetch, most):
+    [line] = lines(build_handler("a", in_thread), default=4, prefetch=prefetch).all
+    assert line.most == most
+
+
+def test_without_prefetch_it_holds_no_more_than_it_runs():
+    made = lines(build_handler("a", on_loop), default=4, prefetch=0)
+    [line] = made.all
+    for _ in range(4):
+        finish(run_round(made, line, 4))
+        line.adapt(4)
+    assert line.size == 4
+
+
+def test_every_want_covers_every_kind():
+    made = lines(build_handler("a", on_loop), build_handler("b", in_thread, queue="mails"))
+    assert sorted((want.queue, want.kinds) for want in made.every_want()) == [("default", ("a",)), ("mails", ("b",))]

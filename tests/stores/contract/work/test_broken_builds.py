@@ -1,0 +1,74 @@
+"""The harness itself: stores that are broken on purpose must not pass the machine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
+from tests.stores.contract.work.test_machine import Machine
+
+from redrive.core.letter import Status
+from redrive.stores.memory import changes, claiming, rows
+
+QUICK = settings(
+    max_examples=4_000,  # it ends at the first that fails
+    stateful_step_count=40,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+_settled = changes.settled
+
+
+class MemoryMachine(Machine):
+    store_name = "memory"
+
+
+def without_token_check(ledger, claim):
+    row = ledger.shelf.rows.get(claim.ref)
+    return row if row is not None and row.letter.status is Status.IN_FLIGHT else None
+
+
+def by_time_only(ledger, limit):
+    return [claiming.claim_of(ledger, row) for row in list(ledger.shelf.in_flight.values())[:limit]]
+
+
+def every_attempt_counts(letter, move, now):
+    return replace(_settled(letter, move, now), attempts=letter.attempts)
+
+
+def nobody_is_freed(self, letter_id):
+    self.dependents.pop(letter_id, None)
+
+
+def without_order(self, queue, key):
+    for row in self.lanes[queue, key].values():
+        if row.letter.status is Status.PENDING and not row.waits_for:
+            self._join_line(row)
+
+
+def forgetful(self, row):
+    del self.rows[row.seq], self.seqs[row.letter.id]
+    self._leave(row)
+
+
+BROKEN = {
+    "a stale claim settles": (claiming, "held", without_token_check),
+    "leases end at once": (claiming, "expired", by_time_only),
+    "attempts are never given back": (changes, "settled", every_attempt_counts),
+    "nobody is told of a delivery": (rows.Shelf, "_free_dependents", nobody_is_freed),
+    "lanes keep no order": (rows.Shelf, "_advance", without_order),
+    "what is purged is not counted": (rows.Shelf, "remove", forgetful),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_store_is_caught(fault, monkeypatch, capsys):
+    monkeypatch.setattr(*BROKEN[fault])
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_state_machine_as_test(MemoryMachine, settings=QUICK)
+    capsys.readouterr()
