@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -26,3 +27,10 @@ def _settings_of_the_developer_do_not_reach_the_tests() -> Iterator[None]:
             if not name.startswith("REDRIVE_TEST_"):
                 patch.delenv(name)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_test_leaves_its_log_behind() -> Iterator[None]:
+    """A command that ran inside a test set up the log on that test's own streams, which are closed by now."""
+    yield
+    structlog.reset_defaults()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
+from io import StringIO
 
 import pytest
 import structlog
 
-from redrive.core.facts import FACTS, Delivered, Died
+from redrive.core.facts import FACTS, Delivered, Died, WorkerStarted
 from redrive.core.letter import Category
-from redrive.signals.log import LEVELS, configure, log_facts, logs_routine
+from redrive.signals.hub import Hub
+from redrive.signals.log import LEVELS, configure, log_facts, logs_routine, write
 
 
 def a_death(kind: str = "order.created") -> Died:
@@ -134,3 +137,24 @@ def test_an_application_that_set_up_the_standard_log_keeps_it():
     with a_process_of_its_own(own) as logger:
         configure("info", "json")
         assert logger.handlers == [own]
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(monkeypatch):
+    stream = StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure("info", "json")
+    stream.close()
+    write("info", "redrive.worker.started", {})
+
+
+def test_a_listener_that_fails_beside_a_log_that_cannot_be_written_stops_nobody(monkeypatch):
+    def broken(_fact):
+        raise RuntimeError
+
+    stream = StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure("info", "json")
+    stream.close()
+    hub = Hub()
+    hub.listen(broken)
+    hub(WorkerStarted(worker="w"))

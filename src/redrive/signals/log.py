@@ -9,6 +9,7 @@ to the standard library's logger `redrive`, so standard output stays the applica
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,12 @@ def log_facts(fact: Fact) -> None:
 
 
 def write(level: str, event: str, fields: dict[str, Any]) -> None:
-    """Write one line about *event*, where the application's log is."""
+    """Write one line about *event* to the application's log; a log that cannot be written stops no letter."""
+    with contextlib.suppress(Exception):  # a closed stream, a full disk: there is nowhere left to complain
+        _write(level, event, fields)
+
+
+def _write(level: str, event: str, fields: dict[str, Any]) -> None:
     trace = "\n".join(_safe(line) for line in fields.pop("traceback", "").splitlines())
     if structlog.is_configured():
         safe = {name: _safe(value) for name, value in fields.items()}

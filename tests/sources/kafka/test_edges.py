@@ -9,12 +9,12 @@ Where consumers of Kafka go wrong, and the test that shows that this one does no
 | the broker refuses a commit | test_commits: all of it |
 | a blocked control thread misses its poll | here: a_control_thread_that_stood_still_… |
 | a long backoff on one key | here: a_retry_that_is_far_away_…; test_what_users_saw: one_failing_message_held_back_… |
-| a restart behind one stuck record | test_consuming: restart_with_one_stuck_record_…; test_offset_map: …fifty_thousand_done… |
-| a map that does not fit | test_offset_map: a_map_that_does_not_fit_keeps_…; test_commits: a_broker_that_allows_less_… |
-| a foreign, corrupt or hostile map | test_offset_map: foreign…, torn…, no_text_whatsoever…; test_consuming: foreign_metadata_… |
+| a restart behind one stuck record | test_consuming: restart_with_one_stuck_record_…; test_done_map: …fifty_thousand_done… |
+| a map that does not fit | test_done_map: a_map_that_does_not_fit_keeps_…; test_commits: a_broker_that_allows_less_… |
+| a foreign, corrupt or hostile map | test_done_map: foreign…, torn…, no_text_whatsoever…; test_consuming: foreign_metadata_… |
 | a compacted or transactional source | test_what_users_saw: …at_a_compacted_record; test_consuming: lag_reaches_zero_… |
 | retention deletes while the consumer is away | here: what_retention_deleted_… |
-| the topic is made anew | here: a_topic_that_was_made_anew_…; test_offset_map: a_map_that_reaches_beyond_the_log_… |
+| the topic is made anew | here: a_topic_that_was_made_anew_…; test_done_map: a_map_that_reaches_beyond_the_log_… |
 | null and empty keys and values | test_consuming: null_and_empty_…; here: …come_home_as_they_were |
 | duplicate, null and binary headers | test_headers: the_records_own_headers_…; here: …come_home_as_they_were |
 | a record of exactly the largest size | test_dead_letters: a_record_of_exactly_the_largest_size_… |
@@ -24,15 +24,15 @@ Where consumers of Kafka go wrong, and the test that shows that this one does no
 | a worker process dies, hangs or floods | test_misfortunes: all; test_engines: an_error_that_cannot_travel_… |
 | a worker raises a BaseException | test_engines: base_exceptions_of_a_worker_… |
 | a value that cannot be decoded | here: a_value_that_cannot_be_decoded_… |
-| one key in two topics, keys equal by their bytes | test_lanes: the_same_key_in_two_topics_…, keys_are_equal_by_their_bytes |
-| everything fails | test_flood: when_everything_fails_… |
+| one key in two topics, keys equal by their bytes | test_ordering: the_same_key_in_two_topics_…, keys_are_equal_by_their_bytes |
+| everything fails | test_flood_gate: when_everything_fails_… |
 | partitions are added | test_rebalancing: partitions_that_are_added_while_running_… |
 | a static member restarts | test_rebalancing: a_static_member_that_restarts_… |
 | the clock jumps | here: a_clock_that_jumps_… |
 | two groups read one topic | here: two_groups_of_one_topic_… |
 | a replay goes in circles | test_replay: what_comes_back_too_often_is_parked |
 | no dead-letter topic is wanted | test_consuming: without_a_dead_letter_topic_… |
-| kills at random for a long time | test_crashes: random_kills_…; tests/torture: test_kafka_kills |
+| kills at random for a long time | test_crashes: random_kills_…; tests/torture/kafka: test_kills |
 """  # noqa: E501 - a row is a line
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ FIRM = {"session.timeout.ms": 5000, "heartbeat.interval.ms": 500, "max.poll.inte
 def test_every_test_that_the_table_names_exists():
     for line in (__doc__ or "").splitlines()[5:]:
         for module, names in re.findall(r"(here|test_\w+): ([^;|]+)", line):
-            path = HERE if module == "here" else HERE.with_name(f"{module}.py")
-            if not path.exists():
-                path = HERE.parents[2] / "torture" / f"{module}.py"
+            [path] = [HERE] if module == "here" else HERE.parent.rglob(f"{module}.py")
             tests = re.findall(r"def (test_\w+)", path.read_text())
             for name in (each.strip() for each in names.split(",")):
                 wanted = re.compile(".*".join(re.escape(part) for part in name.removesuffix(" of it").split("…")))

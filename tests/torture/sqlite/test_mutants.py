@@ -30,7 +30,7 @@ CAUGHT_BY_KILLS = {
 CAUGHT_BY_ZOMBIES = {"no_token_check": "break the order of tokens", "rescue_by_time": "break the order of tokens"}
 CAUGHT_BY_POWER_CUTS = {"no_sync"}  # in test_powercut
 CAUGHT_IN_PEACE = {"rescue_of_the_living"}
-CAUGHT_ON_POSTGRESQL = {  # in test_pg_mutants
+CAUGHT_ON_POSTGRESQL = {  # in postgres/test_mutants
     "pg_no_token_check", "pg_no_skip_locked", "pg_counters_not_kept", "pg_settled_before_commit", "pg_early_yes",
     "pg_rescue_forgets",
 }  # fmt: skip
