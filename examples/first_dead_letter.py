@@ -1,3 +1,5 @@
+"""A letter fails three times and becomes a dead letter; an operator replays it: python first_dead_letter.py."""
+
 import asyncio
 
 from redrive import Redrive, RetryPolicy
