@@ -58,6 +58,9 @@ def test_duplicates_are_not_counted_as_accepted():
     [
         ("held by breaker 'bank'", "breaker"),
         ("released", "caution"),
+        ("given back", "caution"),
+        ("waits to run alone", "caution"),
+        ("its queue is paused", "pause"),
         ("shutdown", "shutdown"),
         ("stopped", "shutdown"),
         ("too many threads hang in handlers that ran out of time", "engine"),

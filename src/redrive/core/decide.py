@@ -14,6 +14,7 @@ import msgspec
 
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.moves import Move
+from redrive.core.why import Why
 
 if TYPE_CHECKING:
     from redrive.core.policy import RetryPolicy
@@ -47,19 +48,19 @@ class Failed(msgspec.Struct, frozen=True):
 class Lost(msgspec.Struct, frozen=True):
     """The process that ran it is gone, or its lease is."""
 
-    reason: str = "worker lost"
+    reason: str = Why.WORKER_LOST
 
 
 class Interrupted(msgspec.Struct, frozen=True):
     """We stopped it, or did not start it: a shutdown, an open breaker. Not the letter's fault."""
 
-    reason: str = "interrupted"
+    reason: str = Why.INTERRUPTED
     wait: float = 0.0
 
 
 Outcome = Succeeded | Failed | Lost | Interrupted
 SUCCEEDED = Succeeded()
-DELIVERED = Move(Status.DELIVERED, "succeeded")
+DELIVERED = Move(Status.DELIVERED, Why.SUCCEEDED)
 
 
 def decide(standing: Standing, outcome: Outcome, policy: RetryPolicy, draw: float, *, age: float = 0.0) -> Move:
@@ -86,9 +87,9 @@ def after_fault(fault: str) -> Move:
         category=Category.PERMANENT,
         rule="a fault of redrive's own",
         terminal=True,
-        fingerprint="redrive_fault",
+        fingerprint=Why.REDRIVE_FAULT,
     )
-    return Move(Status.FAILED, "redrive_fault", failure=failure)
+    return Move(Status.FAILED, Why.REDRIVE_FAULT, failure=failure)
 
 
 def is_retry(move: Move) -> bool:
@@ -110,24 +111,24 @@ def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
         category=Category.RESOURCE,
         rule=f"lost {losses} times of {MAX_LOSSES}",
         terminal=True,
-        fingerprint="worker_crashed",
+        fingerprint=Why.WORKER_CRASHED,
     )
-    return Move(Status.FAILED, "worker_crashed", counts=False, loss=True, failure=crashed, policy=policy.text)
+    return Move(Status.FAILED, Why.WORKER_CRASHED, counts=False, loss=True, failure=crashed, policy=policy.text)
 
 
 def _after_failure(attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
     if failure.terminal:
-        return _give_up("terminal", failure, policy, draw, age)
+        return _give_up(Why.TERMINAL, failure, policy, draw, age)
     if attempts >= policy.max_attempts:
-        return _give_up("exhausted", failure, policy, draw, age)
+        return _give_up(Why.EXHAUSTED, failure, policy, draw, age)
     delay = next_delay(policy, attempts, draw, failure.retry_after)
     if policy.total is not None and age + delay > policy.total:
-        return _give_up("out of time", failure, policy, draw, age)
-    why = "backing off" if failure.retry_after is None else "asked to wait"
+        return _give_up(Why.OUT_OF_TIME, failure, policy, draw, age)
+    why = Why.BACKING_OFF if failure.retry_after is None else Why.ASKED_TO_WAIT
     return Move(Status.PENDING, why, delay=delay, failure=failure, draw=draw, policy=policy.text, age=age)
 
 
-def _give_up(why: str, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
+def _give_up(why: Why, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
     """Keep the draw, too: it is asked for when somebody wants to know what another policy would have done."""
     return Move(Status.FAILED, why, failure=failure, draw=draw, policy=policy.text, age=age)
 

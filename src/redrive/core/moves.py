@@ -29,7 +29,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     """Where a letter goes and why. Waits are spans; the store adds its own clock."""
 
     to: Status
-    why: str
+    why: str  # a `Why`, or what one says with a name in it
     delay: float = 0.0
     counts: bool = True  # False gives the attempt back
     loss: bool = False  # True adds one loss

@@ -18,6 +18,7 @@ from redrive.core.decide import Failed, decide, next_delay
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.policy import LONGEST, RetryPolicy
 from redrive.core.waiting import Hold
+from redrive.core.why import Why, why_of
 from redrive.desk import inspect
 from redrive.desk.views import traceback_of
 from redrive.errors import PolicyError
@@ -33,7 +34,8 @@ _MOST_STEPS = 100
 _ALMOST_ONE = 1.0 - 2.0**-53
 _EXPECTED = 0.5
 _SAME = 1e-6
-_FATES = frozenset({"worker_crashed", "redrive_fault"})  # ends that no policy has a say in
+_ENDS = frozenset({Why.TERMINAL, Why.EXHAUSTED, Why.OUT_OF_TIME, Why.REDRIVE_FAULT})  # no wait follows
+_FATES = frozenset({Why.WORKER_CRASHED, Why.REDRIVE_FAULT})  # ends that no policy has a say in
 
 
 class TryExplained(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +160,7 @@ def what_if(letter: Letter, policy: RetryPolicy) -> WhatIf:
 
 def _explained(one: Try) -> TryExplained:
     policy = _read(one.policy)
-    waits = bool(one.error_type) and one.why not in ("terminal", "exhausted", "out of time", "redrive_fault")
+    waits = bool(one.error_type) and why_of(one.why) not in _ENDS
     return TryExplained(
         attempt=one.attempt,
         at=one.at,
@@ -277,13 +279,13 @@ def _failures(letter: Letter) -> list[_Past]:
 
 
 def _past(one: Try) -> _Past:
-    fate = one.why if one.why in _FATES else ""
+    fate = one.why if why_of(one.why) in _FATES else ""
     failure = Failure(
         error_type=one.error_type,
         message=one.error,
         category=Category(one.category) if one.category in list(Category) else Category.TRANSIENT,
         rule=one.rule,
-        terminal=one.why == "terminal" or bool(fate),
+        terminal=why_of(one.why) is Why.TERMINAL or bool(fate),
         retry_after=one.retry_after,
     )
     return _Past(failure, one.attempt, one.draw, one.age, one.delay, fate)

@@ -26,6 +26,7 @@ import msgspec
 from redrive.core.letter import Category, Status, instant
 from redrive.core.query import parse
 from redrive.core.query.terms import quoted
+from redrive.core.why import Why
 from redrive.desk.views import place_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from redrive.stores.contract import Group, Store, Tally
 
-CRASHED = "worker_crashed"
+CRASHED = str(Why.WORKER_CRASHED)  # the fingerprint of every such letter
 _ELSEWHERE = {Category.NETWORK, Category.RESOURCE}
 _OWN_FAULT = {Category.VALIDATION, Category.PERMANENT}
 _ENOUGH = 10

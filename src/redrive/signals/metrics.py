@@ -17,6 +17,7 @@ from redrive.core import facts
 from redrive.core.breaker import BreakerState
 from redrive.core.failures.describe import clean
 from redrive.core.letter import Status
+from redrive.core.why import Why, why_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -170,19 +171,21 @@ def _purged(fact: facts.Purged) -> Iterable[Measure]:
     yield Measure("redrive_letters_purged_total", ("retention" if fact.by == "retention" else "operator",), fact.count)
 
 
-_WHYS = {  # how a release's reason begins: in one word
-    "held by breaker": "breaker",
-    "released": "caution",  # to let a letter run alone whose worker died
-    "its queue is paused": "pause",
-    "shutdown": "shutdown",
-    "stopped": "shutdown",
-    "too many threads": "engine",
-    "no worker process": "engine",
+_GIVEN_BACK = {  # in one word, why a claim was given back
+    Why.HELD_BY_BREAKER: "breaker",
+    Why.GIVEN_BACK: "caution",  # lets a letter run alone whose worker died
+    Why.WAITS_TO_RUN_ALONE: "caution",
+    Why.QUEUE_PAUSED: "pause",
+    Why.SHUTDOWN: "shutdown",
+    Why.STOPPED: "shutdown",
+    Why.TOO_MANY_THREADS: "engine",
+    Why.NO_WORKER_PROCESS: "engine",
 }
 
 
 def _why(reason: str) -> str:
-    return next((word for beginning, word in _WHYS.items() if reason.startswith(beginning)), OTHER)
+    why = why_of(reason)
+    return OTHER if why is None else _GIVEN_BACK.get(why, OTHER)
 
 
 _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.core.decide import Interrupted, Outcome
+from redrive.core.why import Why
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
     from redrive.engine.handler import Handler
 
 Done = Callable[[Any, Outcome], None]  # (ticket, outcome)
-STOPPED = Interrupted("stopped")  # what a letter comes to that an engine was told to stop, or not to start
+STOPPED = Interrupted(Why.STOPPED)  # what a letter comes to that an engine was told to stop, or not to start
 
 
 class Engine(Protocol):

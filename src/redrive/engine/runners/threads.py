@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.decide import Interrupted
+from redrive.core.why import Why
 from redrive.engine.attempt import attempt_now, timed_out
 from redrive.engine.clock import SystemClock
 from redrive.engine.runners.contract import STOPPED
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from redrive.engine.handler import Handler
     from redrive.engine.runners.contract import Done
 
-_EXHAUSTED = Interrupted("too many threads hang in handlers that ran out of time", wait=1.0)
+_EXHAUSTED = Interrupted(Why.TOO_MANY_THREADS, wait=1.0)
 
 
 class _ThreadRun(Run, eq=False):

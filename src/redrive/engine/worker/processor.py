@@ -19,6 +19,7 @@ import msgspec
 from redrive.core.decide import DELIVERED, SUCCEEDED, Failed, Interrupted, Lost, held_back, is_retry
 from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
 from redrive.core.letter import Status
+from redrive.core.why import Why
 from redrive.engine.runners.tasks import begin
 from redrive.engine.worker.deciding import Deciding
 from redrive.engine.worker.facts import facts_of
@@ -41,10 +42,11 @@ if TYPE_CHECKING:
     from redrive.engine.worker.capacity import Line, Lines
     from redrive.stores.contract import Claim, Store, Want
 
-RELEASED = Interrupted("released")
+RELEASED = Interrupted(Why.GIVEN_BACK)
 _PATIENCE = 2.0  # seconds for which a suspect may keep this process from claiming, while others still run
-_PAUSED = Interrupted("its queue is paused")
-_LATER = Interrupted("waits to run alone", wait=30.0)
+_PAUSED = Interrupted(Why.QUEUE_PAUSED)
+_LATER = Interrupted(Why.WAITS_TO_RUN_ALONE, wait=30.0)
+_SHUTDOWN = Interrupted(Why.SHUTDOWN)
 _FAULT_REST = 5.0  # seconds for which a line whose letters cannot be read claims none
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
@@ -232,7 +234,7 @@ class Processor:
             self.held[claim.ref] = claim
         self.deciding.claimed(claims)
         if self.stopping:  # asked for before we were told to stop
-            self._release(claims, Interrupted("shutdown"))
+            self._release(claims, _SHUTDOWN)
             return
         if self._suspect or self._alone:  # asked for before we knew of it
             self._release(claims)
@@ -307,7 +309,7 @@ class Processor:
         line.ready.clear()
 
     def _held_by(self, name: str) -> Interrupted:
-        return Interrupted(f"held by breaker {name!r}", wait=self._dependencies.rest(name))
+        return Interrupted(Why.HELD_BY_BREAKER.naming(repr(name)), wait=self._dependencies.rest(name))
 
     def _release(self, claims: Iterable[Claim], why: Interrupted = RELEASED) -> None:
         self._outcomes.extend((claim, why) for claim in claims)
@@ -413,9 +415,9 @@ class Processor:
     def stop(self) -> None:
         """Claim no more; give back what has not begun."""
         self.stopping = True
-        self._release_ready(Interrupted("shutdown"))
+        self._release_ready(_SHUTDOWN)
         if self._suspect is not None:
-            self._release([self._suspect], Interrupted("shutdown"))
+            self._release([self._suspect], _SHUTDOWN)
             self._suspect = None
         self.wake.set()
 
@@ -440,4 +442,4 @@ class Processor:
 
 
 def _lost(claim: Claim) -> Lost:
-    return Lost(f"worker {claim.letter.worker} died, or hung until its lease ended")
+    return Lost(Why.WORKER_DIED.naming(str(claim.letter.worker)))

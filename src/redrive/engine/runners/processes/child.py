@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from redrive.core.why import Why
 from redrive.engine.runners.processes.frames import READY, Order, pack, recall
 from redrive.engine.runners.processes.pipe import Pipe
 from redrive.engine.runners.runs import Run
@@ -101,10 +102,10 @@ class Child:
         """How it ended, in words."""
         code = self._process.returncode
         if self._fault:
-            return f"its process {self._fault}"
+            return Why.PROCESS_ENDED.naming(self._fault)
         if code < 0:
-            return f"its process was killed by {_signal_name(-code)}"
-        return f"its process exited with code {code}"
+            return Why.PROCESS_ENDED.naming(f"was killed by {_signal_name(-code)}")
+        return Why.PROCESS_ENDED.naming(f"exited with code {code}")
 
     def give(self, run: ChildRun) -> None:
         """Send it a letter; raise ConnectionError if it is dead, or what msgspec raises for what cannot be sent."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
+from redrive.core.why import Why
 from redrive.engine.attempt import failure_of, timed_out
 from redrive.engine.clock import SystemClock
 from redrive.engine.import_names import address_of, class_name
@@ -285,7 +286,7 @@ class ProcessEngine:
             return
         self._rest = asyncio.get_running_loop().call_later(rest, self._rested)
         if self._failures >= _FEW_FAILURES:
-            outcome = Interrupted(f"no worker process can start: {why}", wait=rest)
+            outcome = Interrupted(Why.NO_WORKER_PROCESS.naming(why), wait=rest)
             waiting, self._waiting = self._waiting, deque()
             for run in waiting:
                 self._ledger.settle(run, outcome)

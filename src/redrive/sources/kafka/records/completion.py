@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.letter import Failure
+from redrive.core.why import Why, why_of
 from redrive.sources.kafka.records.record import Record
 
 if TYPE_CHECKING:
     from redrive.core.moves import Move
 
-_DISPOSITIONS = {"exhausted": "retries_exhausted", "worker_crashed": "worker_died"}
+_DISPOSITIONS: dict[str, str] = {Why.EXHAUSTED: "retries_exhausted", Why.WORKER_CRASHED: "worker_died"}
 
 
 class CompletionStatus(StrEnum):
@@ -77,6 +78,8 @@ def error_text(failure: Failure) -> str:
 
 def failed(record: Record, move: Move) -> CompletionEvent:
     """Return the completion of a record that *move* gives up."""
-    timed_out = move.why == "exhausted" and move.failure is not None and move.failure.error_type == "TimeoutError"
+    timed_out = (
+        why_of(move.why) is Why.EXHAUSTED and move.failure is not None and move.failure.error_type == "TimeoutError"
+    )
     disposition = "timeout" if timed_out else _DISPOSITIONS.get(move.why, move.why.replace(" ", "_"))
     return CompletionEvent(record, CompletionStatus.FAILURE, max(record.attempts, 1), move.failure, disposition)
