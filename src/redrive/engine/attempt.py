@@ -12,7 +12,7 @@ through the event loop, never through an exception in a handler.)
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,18 +24,19 @@ from redrive.engine.traces import trace_of
 
 if TYPE_CHECKING:
     from redrive.core.decide import Outcome
-    from redrive.core.letter import Letter
     from redrive.engine.handler import Handler
+
+T = TypeVar("T")
 
 
 class ResultRefused(Exception):
     """The handler returned what its `succeeded=` refuses."""
 
 
-async def attempt(handler: Handler, letter: Letter) -> Outcome:
+async def attempt(handler: Handler[T], item: T) -> Outcome:
     """Run an async handler; only a cancellation by others passes through."""
     try:
-        result = await handler.call(letter)
+        result = await handler.call(item)
         return SUCCEEDED if handler.succeeded is None else _judged(result, handler)
     except (GeneratorExit, asyncio.CancelledError) as error:
         if isinstance(error, GeneratorExit) or _is_cancelled():
@@ -45,10 +46,10 @@ async def attempt(handler: Handler, letter: Letter) -> Outcome:
         return Failed(failure_of(error, handler))
 
 
-def attempt_now(handler: Handler, letter: Letter) -> Outcome:
+def attempt_now(handler: Handler[T], item: T) -> Outcome:
     """Run a handler in this thread; an async one gets an event loop of its own."""
     try:
-        result = handler.call(letter)
+        result = handler.call(item)
         if asyncio.iscoroutine(result):
             result = asyncio.run(result)
         return SUCCEEDED if handler.succeeded is None else _judged(result, handler)
@@ -56,12 +57,12 @@ def attempt_now(handler: Handler, letter: Letter) -> Outcome:
         return Failed(failure_of(error, handler))
 
 
-def timed_out(handler: Handler) -> Failed:
+def timed_out(handler: Handler[Any]) -> Failed:
     """Return the outcome of a handler that took longer than it may."""
     return Failed(failure_of(TimeoutError(f"timed out after {handler.timeout:g} s"), handler))
 
 
-def failure_of(error: BaseException, handler: Handler) -> Failure:
+def failure_of(error: BaseException, handler: Handler[Any]) -> Failure:
     """Return *error* as data: described, judged by the handler's policy and rules, fingerprinted; never raises."""
     try:
         return _traced(error, classify(error, handler.policy, handler.rules), handler)
@@ -71,7 +72,7 @@ def failure_of(error: BaseException, handler: Handler) -> Failure:
         return _undescribed(error, f"it could not be described: {type_name(type(trouble))}")
 
 
-def _traced(error: BaseException, failure: Failure, handler: Handler) -> Failure:
+def _traced(error: BaseException, failure: Failure, handler: Handler[Any]) -> Failure:
     """Add where *error* came from, if its source wants to know and it can be said."""
     if not handler.rules.is_traced:
         return failure
@@ -92,7 +93,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _judged(result: object, handler: Handler) -> Outcome:
+def _judged(result: object, handler: Handler[Any]) -> Outcome:
     """Return what the handler's `succeeded=` makes of *result*; it is theirs, and may raise what it likes."""
     if handler.succeeded is None or handler.succeeded(result):
         return SUCCEEDED

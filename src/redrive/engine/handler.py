@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from redrive.core import classify
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
@@ -21,18 +21,24 @@ from redrive.errors import HandlerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
     from redrive.core.classify import Rules
-    from redrive.engine.arguments import Call
+    from redrive.core.letter import Letter
     from redrive.engine.options import EngineName, Options
+
+    T = TypeVarWithDefault("T", default=Letter)  # a bare `Handler` handles letters
+else:
+    T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Handler:
-    """A function that handles the letters of one kind, and how to run it. Made by `build_handler`."""
+class Handler(Generic[T]):
+    """A function that handles the letters of one kind, or what a source runs, and how. See `build_handler`."""
 
     kind: str
     function: Callable[..., Any]
-    call: Call  # takes the letter, decodes what the function wants of it, and calls it
+    call: Callable[[T], Any]  # takes the letter, decodes what the function wants of it, and calls it
     name: str  # "module:function"
     wants_letter: bool
     engine: EngineName

@@ -211,7 +211,7 @@ async def test_the_time_of_each_letter_of_a_task_counts_from_its_own_beginning(e
 
     async def looks(payload):
         await asyncio.sleep(0)
-        (run,) = engine._ledger
+        (run,) = engine._open
         began.append(run.began)
         while loop.time() <= run.began:
             pass

@@ -1,44 +1,50 @@
 """
 What every execution engine promises.
 
-Owns the seam between those who have letters (the processor, the Kafka consumer) and
-those who run them (tasks, threads, processes). Knows no store and no decision: an
-engine turns a letter into an outcome, and others say what follows from it.
+Owns the seam between what has letters (the processor, the Kafka consumer) and what runs them (tasks,
+threads, processes). Knows no store and no decision: an engine turns an item into an outcome, and the
+caller decides what follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redrive.core.decide import Interrupted, Outcome
 from redrive.core.why import Why
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
     from redrive.core.letter import Letter
     from redrive.engine.handler import Handler
 
-Done = Callable[[Any, Outcome], None]  # (ticket, outcome)
-STOPPED = Interrupted(Why.STOPPED)  # what a letter comes to that an engine was told to stop, or not to start
+    T = TypeVarWithDefault("T", default=Letter)  # a bare `Engine` runs letters
+else:
+    T = TypeVar("T")
+
+OnOutcome = Callable[[Any, Outcome], None]  # (ticket, outcome)
+STOPPED = Interrupted(Why.STOPPED)  # the outcome of an item that the engine stopped, or did not start
 
 
-class Engine(Protocol):
-    """Runs letters, each to exactly one outcome. All methods are called on the event loop's thread."""
+class Engine(Protocol[T]):
+    """Runs items, each to exactly one outcome: letters, or what a source runs. Called on the event loop's thread."""
 
-    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
+    def start(self, handler: Handler[T], item: T, ticket: object, done: OnOutcome) -> None:
         """
-        Run *letter*; call `done(ticket, outcome)` exactly once, on the event loop's thread.
+        Run *item*; call `done(ticket, outcome)` exactly once, on the event loop's thread.
 
-        That may happen before this returns. *ticket* is the caller's own and comes back as it
-        is. What the handler raises is an outcome; this raises only what *done* raises. The
-        handler's timeout counts from when it begins, not from when it was started here.
+        That may happen before this returns. *ticket* belongs to the caller and comes back unchanged.
+        What the handler raises is an outcome; this raises only what *done* raises. The handler's
+        timeout counts from when the handler begins, not from this call.
         """
 
     async def close(self, grace: float) -> None:
         """
         Wait up to *grace* seconds for what runs, then stop it; may be called twice.
 
-        Every letter that was started has its outcome once this returns: Interrupted for those
+        Every item that was started has its outcome once this returns: Interrupted for those
         that were stopped, and for those that are started from now on.
         """
 
@@ -50,12 +56,12 @@ class Engine(Protocol):
 
     @property
     def leftovers(self) -> list[str]:
-        """Return the names of handlers that still run although they were told to stop; nobody waits for them."""
+        """The names of handlers that still run although the engine told them to stop."""
 
     @property
     def exhausted(self) -> bool:
-        """Whether this engine takes no more letters until the process is recycled."""
+        """Whether this engine takes no more items until the process is recycled."""
 
     @property
     def vacant(self) -> bool:
-        """Whether the next letter with the same handler begins only when `done`, which is called now, returns."""
+        """True while `done` runs inside a task that can take the next item, which then runs after `done` returns."""

@@ -1,21 +1,20 @@
 """
-Which letters an engine holds.
+Which items an engine holds.
 
-Owns the promise of one outcome per started letter: whoever settles first wins, whatever
-comes later is ignored. Knows nothing of how a letter runs.
+Owns the promise of one outcome per started item: the first outcome counts, later ones are ignored.
+Knows nothing of how an item runs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from redrive.core.letter import Letter
 from redrive.engine.clock import Timer
 from redrive.engine.handler import Handler
-from redrive.engine.runners.contract import Done
+from redrive.engine.runners.contract import OnOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class Run(msgspec.Struct, eq=False):
-    """One letter under way: what to run, and whom to tell."""
+    """One item under way: what runs it, and which callback gets its outcome."""
 
-    handler: Handler
-    letter: Letter
+    handler: Handler[Any]
+    item: Any  # the T of the engine that holds it
     ticket: object
-    done: Done
+    done: OnOutcome
     timer: Timer | None = None
 
 
 R = TypeVar("R", bound=Run)
 
 
-class Ledger(Generic[R]):
+class OpenRuns(Generic[R]):
     """The runs that have no outcome yet. Changed on the event loop's thread only."""
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class Ledger(Generic[R]):
         self._drained = asyncio.Event()
 
     def __len__(self) -> int:
-        """Return how many letters have no outcome yet."""
+        """Return how many runs have no outcome yet."""
         return len(self._open)
 
     def __contains__(self, run: R) -> bool:
@@ -52,7 +51,7 @@ class Ledger(Generic[R]):
         return run in self._open
 
     def __iter__(self) -> Iterator[R]:
-        """Go through what was open when this began, oldest first; settling on the way is fine."""
+        """Go through the runs that are open now, oldest first; settling one during the loop is fine."""
         return iter(tuple(self._open))
 
     def open(self, run: R) -> None:
@@ -60,13 +59,13 @@ class Ledger(Generic[R]):
         self._open[run] = None
 
     def settle(self, run: R, outcome: Outcome) -> None:
-        """Tell the caller, unless it was told before."""
+        """Report *outcome* to the run's callback, unless it had one before."""
         if run in self._open:
             self.forget(run)
             run.done(run.ticket, outcome)
 
     def forget(self, run: R) -> None:
-        """Note that *run* has its outcome, or that it is none of ours; whoever says so tells the caller."""
+        """Note that *run* has its outcome, or is not in here; the caller calls its callback."""
         self._open.pop(run, None)
         if run.timer is not None:
             run.timer.cancel()
@@ -82,4 +81,4 @@ class Ledger(Generic[R]):
             async with asyncio.timeout(grace):
                 await self._drained.wait()
         except TimeoutError:
-            pass  # what is left will be stopped by whoever asked
+            pass  # the caller stops what is left

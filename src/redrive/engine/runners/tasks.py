@@ -12,23 +12,22 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redrive.core.decide import SUCCEEDED, Failed
 from redrive.engine.attempt import attempt, failure_of, timed_out
 from redrive.engine.clock import SystemClock
 from redrive.engine.runners.contract import STOPPED
-from redrive.engine.runners.runs import Ledger, Run
+from redrive.engine.runners.runs import OpenRuns, Run
 from redrive.engine.runners.timeouts import Limit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from redrive.core.decide import Interrupted, Outcome
-    from redrive.core.letter import Letter
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
-    from redrive.engine.runners.contract import Done
+    from redrive.engine.runners.contract import OnOutcome
 
 T = TypeVar("T")
 
@@ -58,13 +57,13 @@ else:
 class _TaskRun(Run, eq=False, kw_only=True):
     """A task, and the letter that it runs now."""
 
-    task: asyncio.Task[None] | None = None  # once it has suspended; from then on it is in the ledger
+    task: asyncio.Task[None] | None = None  # once it has suspended; from then on it is an open run
     began: float = 0.0  # kept by its limit
     limit: Limit[_TaskRun] | None = None
     verdict: Failed | None = None  # why we cancelled it
 
 
-class TaskEngine:
+class TaskEngine(Generic[T]):
     """
     Runs letters in tasks; one that never suspends costs no callback and no timer.
 
@@ -79,7 +78,7 @@ class TaskEngine:
         self._cancel_grace = cancel_grace
         self._clock = clock or SystemClock()
         self._context = contextvars.copy_context()
-        self._ledger: Ledger[_TaskRun] = Ledger()
+        self._open: OpenRuns[_TaskRun] = OpenRuns()
         self._leftovers: dict[asyncio.Task[None], str] = {}  # settled, but still unwinding; by which handler
         self._limits: dict[float, Limit[_TaskRun]] = {}  # by span
         self._vacant: _TaskRun | None = None  # tells of its letter's end right now, and could run another
@@ -90,21 +89,21 @@ class TaskEngine:
         """See `Engine.vacant`."""
         return self._vacant is not None
 
-    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
-        """Run *letter*; see `Engine.start`."""
+    def start(self, handler: Handler[T], item: T, ticket: object, done: OnOutcome) -> None:
+        """Run *item*; see `Engine.start`."""
         run = self._vacant
         if self._closed:
             done(ticket, STOPPED)
         elif run is not None and run.handler is handler:
             self._vacant = None
-            run.letter, run.ticket, run.done = letter, ticket, done
+            run.item, run.ticket, run.done = item, ticket, done
         else:
-            self._begin(_TaskRun(handler, letter, ticket, done))
+            self._begin(_TaskRun(handler, item, ticket, done))
 
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds, then cancel what is left; see `Engine.close`."""
         self._closed = True
-        await self._ledger.drain(grace)
+        await self._open.drain(grace)
         self.interrupt()
         if self._leftovers:
             await asyncio.wait(self._leftovers.keys(), timeout=self._cancel_grace)
@@ -124,7 +123,7 @@ class TaskEngine:
         self._closed = True
         for limit in self._limits.values():
             limit.close()
-        for run in self._ledger:
+        for run in self._open:
             self._abandon(run)
             self._settle(run, STOPPED)
 
@@ -144,7 +143,7 @@ class TaskEngine:
         """Run the letter of *run*, and those that it is given at the end of each."""
         task = asyncio.current_task()
         try:
-            while self._goes_on(run, await attempt(run.handler, run.letter), task):
+            while self._goes_on(run, await attempt(run.handler, run.item), task):
                 pass
         except BaseException:
             self._passed(run)
@@ -190,7 +189,7 @@ class TaskEngine:
 
     def _settle(self, run: _TaskRun, outcome: Outcome) -> None:
         """Tell *outcome*, unless one was told before; the task gets no other letter."""
-        self._ledger.forget(run)
+        self._open.forget(run)
         if run.limit is not None:
             run.limit.let_go(run)
         done, run.done = run.done, _told
@@ -200,7 +199,7 @@ class TaskEngine:
 
     def _watch(self, run: _TaskRun, task: asyncio.Task[None]) -> None:
         run.task = task
-        self._ledger.open(run)
+        self._open.open(run)
         span = run.handler.timeout
         if span is not None:
             run.limit = self._limits.get(span) or self._new_limit(span)
@@ -240,7 +239,7 @@ def _told(_ticket: object, _outcome: Outcome) -> None:
     """Stand for whom to tell once that is done."""
 
 
-def _what_passed(task: asyncio.Task[None], handler: Handler) -> Failed:
+def _what_passed(task: asyncio.Task[None], handler: Handler[Any]) -> Failed:
     """Return what ended *task*, which `attempt` let pass, as its letter's failure."""
     if task.cancelled():  # not by us, or nobody would ask: it cancelled itself
         return Failed(failure_of(asyncio.CancelledError("the handler cancelled its own task"), handler))

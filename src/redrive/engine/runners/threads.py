@@ -14,7 +14,7 @@ import contextvars
 import threading
 from collections import deque
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -23,16 +23,17 @@ from redrive.core.why import Why
 from redrive.engine.attempt import attempt_now, timed_out
 from redrive.engine.clock import SystemClock
 from redrive.engine.runners.contract import STOPPED
-from redrive.engine.runners.runs import Ledger, Run
+from redrive.engine.runners.runs import OpenRuns, Run
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from redrive.core.decide import Outcome
-    from redrive.core.letter import Letter
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
-    from redrive.engine.runners.contract import Done
+    from redrive.engine.runners.contract import OnOutcome
+
+T = TypeVar("T")
 
 _EXHAUSTED = Interrupted(Why.TOO_MANY_THREADS, wait=1.0)
 
@@ -42,7 +43,7 @@ class _ThreadRun(Run, eq=False):
     began: float | None = None  # set by the thread that takes it
 
 
-class ThreadEngine:
+class ThreadEngine(Generic[T]):
     """Runs letters in up to *size* threads, and leaves up to *max_abandoned* more hanging."""
 
     vacant = False
@@ -52,7 +53,7 @@ class ThreadEngine:
         self._max_abandoned = max_abandoned
         self._clock = clock or SystemClock()
         self._monotonic = self._clock.monotonic
-        self._ledger: Ledger[_ThreadRun] = Ledger()
+        self._open: OpenRuns[_ThreadRun] = OpenRuns()
         self._waiting: SimpleQueue[_ThreadRun | None] = SimpleQueue()
         self._threads: set[threading.Thread] = set()
         # Whoever takes a run out of here first, its thread or its timer, says how it ended.
@@ -68,24 +69,24 @@ class ThreadEngine:
         """Whether as many threads hang as may; one that comes back after all ends this."""
         return len(self._abandoned) >= self._max_abandoned
 
-    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
-        """Run *letter* in the next free thread; see `Engine.start`."""
+    def start(self, handler: Handler[T], item: T, ticket: object, done: OnOutcome) -> None:
+        """Run *item* in the next free thread; see `Engine.start`."""
         if self._closed or self.exhausted:
             done(ticket, STOPPED if self._closed else _EXHAUSTED)
             return
         loop = asyncio.get_running_loop()
-        run = _ThreadRun(handler, letter, ticket, done)
-        self._ledger.open(run)
+        run = _ThreadRun(handler, item, ticket, done)
+        self._open.open(run)
         if handler.timeout is not None:
             run.timer = self._clock.timers().call_later(handler.timeout, self._look, run, loop)
         self._waiting.put(run)
-        if len(self._threads) < min(self._size, len(self._ledger)):
+        if len(self._threads) < min(self._size, len(self._open)):
             self._hire(loop)
 
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds, then leave the threads to themselves; see `Engine.close`."""
         self._closed = True
-        await self._ledger.drain(grace)
+        await self._open.drain(grace)
         self.interrupt()
 
     def interrupt(self) -> None:
@@ -93,8 +94,8 @@ class ThreadEngine:
         self._closed = True
         self._left |= {thread: run.handler.name for run, thread in tuple(self._running.items())}
         self._running.clear()
-        for run in self._ledger:
-            self._ledger.settle(run, STOPPED)
+        for run in self._open:
+            self._open.settle(run, STOPPED)
         for _ in self._threads:
             self._waiting.put(None)
         self._threads.clear()
@@ -122,7 +123,7 @@ class ThreadEngine:
             run.timer = self._clock.timers().call_later(left, self._look, run, loop)
         elif (thread := self._running.get(run)) is not None and self._abandon(run, thread):
             self._hire(loop)
-            self._ledger.settle(run, timed_out(run.handler))
+            self._open.settle(run, timed_out(run.handler))
 
     def _abandon(self, run: _ThreadRun, thread: threading.Thread) -> bool:
         """Leave *thread* to itself; False if its run has ended after all and will be told of."""
@@ -136,18 +137,18 @@ class ThreadEngine:
     def _collect(self) -> None:
         self._woken = False  # before looking: what arrives from now on wakes us again
         while self._finished:
-            self._ledger.settle(*self._finished.popleft())
+            self._open.settle(*self._finished.popleft())
 
     # ------------------------------------------------------------------ in the threads
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         me = threading.current_thread()
         while (run := self._waiting.get()) is not None:
-            if run not in self._ledger:  # interrupted while it waited
+            if run not in self._open:  # interrupted while it waited
                 continue
             self._running[run] = me
             run.began = self._monotonic()
-            outcome = run.context.run(attempt_now, run.handler, run.letter)
+            outcome = run.context.run(attempt_now, run.handler, run.item)
             if self._running.pop(run, None) is None:  # settled meanwhile, and this thread replaced
                 break
             self._report(run, outcome, loop)

@@ -109,7 +109,7 @@ class Child:
 
     def give(self, run: ChildRun) -> None:
         """Send it a letter; raise ConnectionError if it is dead, or what msgspec raises for what cannot be sent."""
-        self._pipe.send(pack(Order(self._number + 1, run.recipe, run.letter)))
+        self._pipe.send(pack(Order(self._number + 1, run.recipe, run.item)))
         self._number += 1
         if self.run is None:
             self.run = run

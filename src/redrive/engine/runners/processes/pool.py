@@ -1,7 +1,7 @@
 """
 Run handlers in child processes.
 
-Owns a pool of children and the ledger of which letter runs in which: one at a time, so
+Owns a pool of children and a record of which letter runs in which: one at a time, so
 that a death is the outcome of exactly the letter that ran. Children are spawned when
 letters wait for one, or before that when asked to. A letter whose child dies is Lost; one
 that is out of time has failed and its child is killed. Siblings notice neither.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,7 +30,7 @@ from redrive.engine.runners.contract import STOPPED
 from redrive.engine.runners.processes.child import Child, ChildRun
 from redrive.engine.runners.processes.frames import Recipe
 from redrive.engine.runners.processes.pace import Pace
-from redrive.engine.runners.runs import Ledger
+from redrive.engine.runners.runs import OpenRuns
 from redrive.engine.runners.timeouts import Limit
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from redrive.core.policy import ErrorNames
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
-    from redrive.engine.runners.contract import Done
+    from redrive.engine.runners.contract import OnOutcome
     from redrive.engine.runners.processes.frames import Report
 
 _START_LIMIT = 60.0  # seconds that a child has to start, and to import a handler
@@ -61,7 +61,7 @@ class ProcessEngine:
     def __init__(self, size: int, *, clock: Clock | None = None) -> None:
         self._size = size
         self._clock = clock or SystemClock()
-        self._ledger: Ledger[ChildRun] = Ledger()
+        self._open: OpenRuns[ChildRun] = OpenRuns()
         self._waiting: deque[ChildRun] = deque()
         self._recipes: dict[Handler, bytes] = {}
         self._paces: defaultdict[Handler, Pace] = defaultdict(Pace)
@@ -76,12 +76,12 @@ class ProcessEngine:
         self._lifeline: tuple[int, int] | None = None  # children die when our end closes
         self._closed = False
 
-    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
-        """Run *letter* in the next free child; see `Engine.start`."""
+    def start(self, handler: Handler, item: Letter, ticket: object, done: OnOutcome) -> None:
+        """Run *item* in the next free child; see `Engine.start`."""
         if self._closed:
             done(ticket, STOPPED)
             return
-        self._waiting.append(self._opened(handler, letter, ticket, done))
+        self._waiting.append(self._opened(handler, item, ticket, done))
         self._hand_out()
 
     def prepare(self, handler: Handler) -> None:
@@ -93,7 +93,7 @@ class ProcessEngine:
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds, then kill what is left; see `Engine.close`."""
         self._closed = True
-        await self._ledger.drain(grace)
+        await self._open.drain(grace)
         self.interrupt()
         await self._bury_all()
         self._cut_lifeline()
@@ -113,19 +113,19 @@ class ProcessEngine:
                 child.retire()
             else:
                 child.kill()
-        for run in self._ledger:
-            self._ledger.settle(run, STOPPED)
+        for run in self._open:
+            self._open.settle(run, STOPPED)
 
     def recall(self, queues: Collection[str], why: Interrupted) -> None:
         """Give back what waits for a child, and what was sent ahead, in its turn; see `Engine.recall`."""
         for child in self._children:
-            if child.ahead is not None and child.ahead.letter.queue in queues:
+            if child.ahead is not None and child.ahead.item.queue in queues:
                 child.recall(why)
-        recalled = [run for run in self._waiting if run.letter is not None and run.letter.queue in queues]
+        recalled = [run for run in self._waiting if run.item is not None and run.item.queue in queues]
         for run in recalled:
             self._waiting.remove(run)
         for run in recalled:
-            self._ledger.settle(run, why)
+            self._open.settle(run, why)
 
     # ------------------------------------------------------------------ handing out
 
@@ -163,7 +163,7 @@ class ProcessEngine:
         except _UNSENDABLE as error:
             if child.run is None:
                 self._idle.append(child)
-            self._ledger.settle(run, Failed(failure_of(error, run.handler)))
+            self._open.settle(run, Failed(failure_of(error, run.handler)))
             return
         if run is child.run:  # the time of one that was sent ahead counts from when it begins
             self._limit(child, run, 0.0 if run.recipe in child.recipes else _START_LIMIT)
@@ -190,24 +190,24 @@ class ProcessEngine:
         child.retire()  # should it have ended just now after all, then we kill the next one, which is not to blame
         child.kill()
         self._take_back(child)
-        self._ledger.settle(run, timed_out(run.handler))
+        self._open.settle(run, timed_out(run.handler))
         self._hand_out()
 
     def _take_back(self, child: Child) -> None:
         """Let what was sent ahead wait here again, as the next to run; its child is dead, or killed and not heard."""
         run, child.ahead = child.ahead, None
-        if run is not None and run in self._ledger:
+        if run is not None and run in self._open:
             if run.recalled is None:
                 self._waiting.appendleft(run)
             else:
-                self._ledger.settle(run, run.recalled)
+                self._open.settle(run, run.recalled)
 
-    def _opened(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> ChildRun:
+    def _opened(self, handler: Handler, letter: Letter | None, ticket: object, done: OnOutcome) -> ChildRun:
         recipe = self._recipes.get(handler)
         if recipe is None:
             recipe = self._recipes[handler] = msgspec.msgpack.encode(_recipe_of(handler))
         run = ChildRun(handler, letter, ticket, done, recipe=recipe, pace=self._paces[handler])
-        self._ledger.open(run)
+        self._open.open(run)
         return run
 
     # ------------------------------------------------------------------ what children say
@@ -219,7 +219,7 @@ class ProcessEngine:
         if handler is None:
             self._idle.append(child)
         else:  # should that fail, the first letter will meet the same and say so
-            order = self._opened(handler, cast("Letter", None), None, _nobody_asks)  # one without a letter
+            order = self._opened(handler, None, None, _nobody_asks)  # no letter: it only imports the handler
             self._give(child, order)
         self._hand_out()
 
@@ -236,7 +236,7 @@ class ProcessEngine:
         self._limit(child, child.run)  # what was sent ahead, if anything, begins
         if child.run is None and child in self._children:
             self._idle.append(child)
-        self._ledger.settle(run, _outcome(run, report))
+        self._open.settle(run, _outcome(run, report))
         self._hand_out()
 
     def broken(self, child: Child) -> None:
@@ -260,7 +260,7 @@ class ProcessEngine:
             self._all_buried.set()
         self._take_back(child)
         if child.run is not None:
-            self._ledger.settle(child.run, Lost(child.fate))
+            self._open.settle(child.run, Lost(child.fate))
         elif stillborn:
             self._cannot_start(child.fate)
         self._hand_out()
@@ -289,7 +289,7 @@ class ProcessEngine:
             outcome = Interrupted(Why.NO_WORKER_PROCESS.naming(why), wait=rest)
             waiting, self._waiting = self._waiting, deque()
             for run in waiting:
-                self._ledger.settle(run, outcome)
+                self._open.settle(run, outcome)
 
     def _rested(self) -> None:
         self._rest = None

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from redrive.core.decide import Interrupted, Outcome
-    from redrive.core.letter import Letter
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
-    from redrive.engine.runners.contract import Done, Engine
+    from redrive.engine.runners.contract import Engine, OnOutcome
     from redrive.sources.kafka.config import ExecutionConfig
     from redrive.sources.kafka.execution.engine import ExecutionEngine
 
@@ -72,7 +71,7 @@ class AdaptiveEngine:
     It begins at the upper bound, which is what *owner* has without it: whoever runs well notices nothing.
     """
 
-    def __init__(self, inner: Engine, owner: ExecutionEngine, least: int, interval: float, clock: Clock) -> None:
+    def __init__(self, inner: Engine[Any], owner: ExecutionEngine, least: int, interval: float, clock: Clock) -> None:
         self._inner, self._owner, self._interval, self._clock = inner, owner, interval, clock
         self._most = owner.slots
         self._least = min(least or max(1, self._most // 4), self._most)
@@ -99,10 +98,10 @@ class AdaptiveEngine:
         """See `Engine.vacant`."""
         return self._inner.vacant
 
-    def start(self, handler: Handler, letter: Letter, ticket: object, done: Done) -> None:
-        """Run *letter*, and time it."""
+    def start(self, handler: Handler[Any], item: Any, ticket: object, done: OnOutcome) -> None:
+        """Run *item*, and time it."""
         self._window.full = self._window.full or self._owner.running >= self._owner.slots
-        self._inner.start(handler, letter, (ticket, done, self._clock.monotonic()), self._ended)
+        self._inner.start(handler, item, (ticket, done, self._clock.monotonic()), self._ended)
 
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds for what runs, then stop it."""

@@ -10,7 +10,7 @@ by one, and that try alone counts. Knows no order and no offsets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted
 from redrive.engine.attempt import failure_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from redrive.core.decide import Outcome
-    from redrive.core.letter import Letter
     from redrive.engine.clock import Clock
     from redrive.engine.runners.contract import Engine
     from redrive.sources.kafka.config import ExecutionConfig
@@ -108,8 +107,8 @@ class BatchExecutionEngine(ExecutionEngine):
             record.attempts += 1
             record.began = record.began or now
         batch = _Batch(records, self._turn)
-        letter = batch_letter_of(records) if self._crosses else cast("Letter", batch)
-        self.runner.start(self._handler, letter, batch, self._batch_ended)
+        item = batch_letter_of(records) if self._crosses else batch
+        self.runner.start(self._handler, item, batch, self._batch_ended)
 
     def _batch_ended(self, batch: _Batch, outcome: Outcome) -> None:
         self.running -= 1
@@ -156,7 +155,7 @@ class BatchExecutionEngine(ExecutionEngine):
         self._ready.extendleft(reversed(again))
 
 
-def _parts(worker: BatchWorker, config: ExecutionConfig) -> tuple[Engine, Handler, int]:
+def _parts(worker: BatchWorker, config: ExecutionConfig) -> tuple[Engine[Any], Handler[Any], int]:
     if config.mode == "process":
         refuse_unreachable(worker)
         options: Any = {"engine": "process", "policy": config.policy, "timeout": config.timeout, "rules": config.rules}

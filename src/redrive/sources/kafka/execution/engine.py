@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redrive.core.decide import SUCCEEDED, Interrupted, decide
 from redrive.core.letter import Status
@@ -63,7 +63,13 @@ class ExecutionEngine:
     """
 
     def __init__(
-        self, engine: Engine, handler: Handler, carry: Callable[[Record], Letter] | None, slots: int, *, clock: Clock
+        self,
+        engine: Engine[Any],  # runs records, what carries one, or what a subclass makes of them
+        handler: Handler[Any],
+        carry: Callable[[Record], Letter] | None,
+        slots: int,
+        *,
+        clock: Clock,
     ) -> None:
         self.completed: Completed = _nobody_listens
         self.broke: Callable[[Exception], None] = _raise
@@ -170,8 +176,8 @@ class ExecutionEngine:
         record.turn = self._turn
         if self._policy.total is not None and not record.began:
             record.began = self._clock.monotonic()
-        letter = self._carry(record) if self._carry is not None else cast("Letter", record)
-        self.runner.start(self._handler, letter, record, self._ended)
+        item = record if self._carry is None else self._carry(record)
+        self.runner.start(self._handler, item, record, self._ended)
 
     def _ended(self, record: Record, outcome: Outcome) -> None:
         self.running -= 1
@@ -293,7 +299,7 @@ class AsyncExecutionEngine(ExecutionEngine):
     def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
         worker = made(worker)
         in_tasks = is_async(worker)
-        engine = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
+        engine: Engine[Record] = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
         slots = config.max_in_flight if in_tasks else min(config.max_in_flight, 2 * config.worker_pool_size)
         super().__init__(engine, plain_handler(worker, config), None, slots, clock=clock or SystemClock())
 
@@ -336,14 +342,16 @@ def engine_for(
     return kind(worker, config, clock=clock)
 
 
-def plain_handler(worker: Callable[[Any], Any], config: ExecutionConfig, call: Any = None) -> Handler:
+def plain_handler(
+    worker: Callable[[Any], Any], config: ExecutionConfig, call: Callable[[Any], Any] | None = None
+) -> Handler[Any]:
     """Return a handler whose *call*, or *worker*, gets what the engine was given: tasks and threads pass it on."""
     try:
         inspect.signature(worker).bind(None)
     except (TypeError, ValueError) as error:
         raise HandlerError(f"cannot use {worker!r} as a worker: {error}; it is called with one record") from None
     return Handler(
-        kind="kafka", function=worker, call=cast("Any", call or worker), name=name_of(worker), wants_letter=True,
+        kind="kafka", function=worker, call=call or worker, name=name_of(worker), wants_letter=True,
         engine="async" if is_async(worker) else "thread", queue="kafka", policy=config.policy,
         timeout=config.timeout, concurrency=None, breaker=None, succeeded=None, rules=config.rules,
     )  # fmt: skip

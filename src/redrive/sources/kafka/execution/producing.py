@@ -8,7 +8,7 @@ threads; what it produces is sent by others. Knows no Kafka client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redrive.core.decide import Outcome
-    from redrive.core.letter import Letter
     from redrive.engine.clock import Clock
     from redrive.engine.runners.contract import Engine
     from redrive.sources.kafka.config import ExecutionConfig
@@ -58,7 +57,7 @@ class ProducingEngine(ExecutionEngine):
     def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
         worker = made(worker)
         in_tasks = is_async(worker)
-        engine: Engine = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
+        engine: Engine[_Try] = TaskEngine() if in_tasks else ThreadEngine(config.worker_pool_size)
         slots = config.max_in_flight if in_tasks else min(config.max_in_flight, 2 * config.worker_pool_size)
         call = _awaiting(worker) if in_tasks else _calling(worker)
         handler = plain_handler(worker, config, call)
@@ -72,7 +71,7 @@ class ProducingEngine(ExecutionEngine):
         record.attempts += 1
         record.began = record.began or self._clock.monotonic()
         this = _Try(record)
-        self.runner.start(self._handler, cast("Letter", this), this, self._try_ended)
+        self.runner.start(self._handler, this, this, self._try_ended)
 
     def _try_ended(self, this: _Try, outcome: Outcome) -> None:
         if outcome is SUCCEEDED:
