@@ -34,19 +34,24 @@ class CaseFailed(Exception):
 
 
 def measure(
-    case: Callable[..., dict[str, Any]], folder: Path, *, root: Path = ROOT, **arguments: Any
+    case: Callable[..., dict[str, Any]],
+    folder: Path,
+    *,
+    root: Path = ROOT,
+    python: Path | None = None,
+    **arguments: Any,
 ) -> dict[str, Any]:
     """
     Run *case* on *folder* in a new process and return its answer; raise CaseFailed with what it said.
 
-    *root* is the checkout whose sources and benchmarks the process imports.
+    *root* is the checkout whose sources and benchmarks the process imports, *python* the one that runs it.
     """
     name = f"{case.__module__}:{case.__qualname__}"
     answer, output = folder / "answer.json", folder / "output.txt"
     answer.unlink(missing_ok=True)
     print(f"… {case.__module__.rpartition('.')[2]} {case.__qualname__} {arguments}", flush=True)
     os.sync()  # what earlier cases wrote must not be flushed on this one's time
-    command = [sys.executable, "-m", "benchmarks.fresh", name, str(folder), json.dumps(arguments)]
+    command = [str(python or sys.executable), "-m", "benchmarks.fresh", name, str(folder), json.dumps(arguments)]
     with output.open("wb") as sink:
         ended = subprocess.run(
             command, cwd=root, env=environment(root), stdout=sink, stderr=sink, timeout=_LIMIT, check=False
