@@ -31,6 +31,7 @@ from redrive.core.failures import fingerprint
 from redrive.core.policy import RetryPolicy
 from redrive.core.query import terms
 from redrive.desk.desk import Desk
+from redrive.drafts import make_draft
 from redrive.engine.options import Options
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
@@ -290,7 +291,7 @@ def _method(name: str, thing: Any) -> str:
 
 def _parameters(signature: inspect.Signature) -> Iterator[str]:
     star = False
-    for name, parameter in signature.parameters.items():
+    for name, parameter in _options_spelled(signature):
         if name in ("self", "cls") or "Never" in str(parameter.annotation):  # it takes what it refuses
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
@@ -299,6 +300,16 @@ def _parameters(signature: inspect.Signature) -> Iterator[str]:
         star = star or parameter.kind is parameter.VAR_POSITIONAL
         prefix = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
         yield f"{prefix}{name}{_default(parameter)}"
+
+
+def _options_spelled(signature: inspect.Signature) -> Iterator[tuple[str, inspect.Parameter]]:
+    """Yield the parameters, and for the options of a letter each one of them."""
+    for name, parameter in signature.parameters.items():
+        if "DraftOptions" not in str(parameter.annotation):
+            yield name, parameter
+            continue
+        taken = inspect.signature(make_draft).parameters.items()
+        yield from ((name, each) for name, each in taken if each.kind is each.KEYWORD_ONLY)
 
 
 def _default(parameter: inspect.Parameter) -> str:

@@ -14,16 +14,15 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
-from redrive import drafts
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import budget_of
-from redrive.core.classify import RELAY
-from redrive.core.letter import Draft, Letter, Priority
+from redrive.core.classify import HANDLER, RELAY
+from redrive.core.letter import Letter  # noqa: TC001 - the annotations of handlers are read at run time
 from redrive.desk import subscriptions
 from redrive.desk.desk import Desk
 from redrive.desk.open_first import OpenFirst
-from redrive.drafts import drafts_of
-from redrive.engine.clock import SystemClock, new_id
+from redrive.drafts import drafts_of, make_draft
+from redrive.engine.clock import SystemClock
 from redrive.engine.handler import build_handler
 from redrive.engine.options import breaker_problems
 from redrive.engine.queue_limits import Limits, queue_spec
@@ -35,29 +34,29 @@ from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
 from redrive.stores.contract import Subscription
-from redrive.sync import Sync
+from redrive.sync.calls import Sync
 from redrive.wiring import build_worker, open_outboxes, open_reporter, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
-    from uuid import UUID
 
     from redrive.core.budget import BudgetRules
     from redrive.core.facts import Fact
-    from redrive.core.policy import RetryPolicy
-    from redrive.core.sending import Sender
+    from redrive.core.letter import Draft
+    from redrive.core.sending import Publisher
+    from redrive.drafts import DraftOptions
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
-    from redrive.engine.options import Options
+    from redrive.engine.options import BreakerOptions, Options
     from redrive.engine.worker.worker import Worker
+    from redrive.settings import Settings
     from redrive.signals.sentry import SentryReporter
     from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
     from redrive.sources.outbox.face import AsyncOutbox, Outbox
-    from redrive.sources.outbox.relay import Relay
     from redrive.sources.outbox.users import Outboxes
     from redrive.stores.contract import QueueSpec, Receipt, Store
+    from redrive.sync.faces import SyncRedrive
     from redrive.wiring import Parts
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -68,14 +67,14 @@ class Redrive:
     """
     Durable work with retries, dead letters and replay.
 
-    *url* is `sqlite:///file.db` or `memory://`; `REDRIVE_URL` or `redrive.toml` when not given.
-    Other keyword arguments are settings (see the reference) and win over both.
+    *url* is `sqlite:///file.db`, `postgresql://user@host/database` or `memory://`; if it is not given, `REDRIVE_URL` or
+    `redrive.toml` names it. Other keyword arguments are settings (see the reference) and win over both.
     """
 
     def __init__(
         self, url: str | None = None, *, store: Store | None = None, clock: Clock | None = None, **settings: Any
     ) -> None:
-        self.settings = load(url=url, **settings)
+        self.settings: Settings = load(url=url, **settings)
         self.store: Store = store or open_store(self.settings.url)
         self.clock: Clock = clock or SystemClock()
         self.handlers: dict[str, Handler] = {}
@@ -119,18 +118,33 @@ class Redrive:
             self._breakers.setdefault(handler.breaker, BreakerRules())
         return handler
 
-    def send_home(self, scheme: str, sender: Sender, **options: Unpack[Options]) -> Handler:
+    def publisher(self, kind: str, publisher: Publisher, **options: Unpack[Options]) -> Handler:
         """
-        Register *sender* for letters whose origin begins with *scheme*, such as the dead letters collected from Kafka.
+        Let *publisher* send the letters of *kind* to another system: an event to a broker, a dead letter back to Kafka.
 
-        A replay of such a letter is handed to it, and delivered once the other side has confirmed it.
+        A letter is delivered once the other side has confirmed it. What the publisher raises is a failed attempt;
+        an error of category validation, permission or permanent makes the letter a dead letter at once.
         """
 
         async def publish(letter: Letter) -> None:
-            await sender.publish(letter)
+            await publisher.publish(letter)
 
+        options.setdefault("rules", RELAY)
+        return self.add_handler(kind, publish, **options)
+
+    def relay(self, kind: str, relay: Publisher, **options: Unpack[Options]) -> Handler:
+        """Do what `publisher` does, under the name that it had before; it goes with the next version."""
+        return self.publisher(kind, relay, **options)
+
+    def send_home(self, scheme: str, sender: Publisher, **options: Unpack[Options]) -> Handler:
+        """
+        Register *sender* as the handler of the kind *scheme*, in a queue of that name; it goes with the next version.
+
+        Use `publisher`. Its errors are judged by the rules of a handler, not by those of `publisher`.
+        """
         options.setdefault("queue", scheme)
-        return self.add_handler(scheme, publish, **options)
+        options.setdefault("rules", HANDLER)
+        return self.publisher(scheme, sender, **options)
 
     def queue(
         self,
@@ -162,16 +176,11 @@ class Redrive:
         if concurrency is not None:
             self._concurrency[name] = concurrency
 
-    def breaker(self, name: str, **rules: Any) -> None:
+    def breaker(self, name: str, **rules: Unpack[BreakerOptions]) -> None:
         """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
         if problems := list(breaker_problems(name, rules)):
             raise SettingsError(problems)
         self._breakers[name] = BreakerRules(**rules)
-
-    def relay(self, kind: str, relay: Relay, **options: Unpack[Options]) -> Handler:
-        """Let *relay* publish the letters of *kind*; an answer that says "never" makes them dead letters at once."""
-        options.setdefault("rules", RELAY)
-        return self.add_handler(kind, relay.publish, **options)
 
     def subscribe(self, event: str, *handlers: str) -> None:
         """Let each of *handlers*, which are kinds, have a letter of its own of every event of kind *event*."""
@@ -183,58 +192,19 @@ class Redrive:
 
     # ------------------------------------------------------------------ letters in
 
-    def draft(
-        self,
-        kind: str,
-        payload: Any,
-        *,
-        key: str | None = None,
-        idempotency_key: str | None = None,
-        delay: float = 0.0,
-        due_at: datetime | None = None,
-        priority: Priority | str = Priority.MEDIUM,
-        queue: str | None = None,
-        policy: RetryPolicy | str | None = None,
-        after: Iterable[str | UUID] = (),
-        metadata: Mapping[str, Any] | None = None,
-        headers: Iterable[tuple[str, bytes]] = (),
-        tenant: str | None = None,
-        origin: str | None = None,
-        generation: int | None = None,
-        id: str | UUID | None = None,  # noqa: A002 - the letter's own word
-    ) -> Draft:
+    def draft(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Draft:
         """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
-        content_type, body = drafts.encode(payload, kind)
-        return Draft(
-            new_id() if id is None else drafts.uuid_of(id),  # by place: by name it takes four times as long
-            self._queue_of(kind) if queue is None or queue == "" else drafts.text_of(queue),
-            kind if type(kind) is str else drafts.text_of(kind),
-            body,
-            content_type,
-            key if key is None or type(key) is str else drafts.text_of(key),
-            None if idempotency_key is None else drafts.text_of(idempotency_key),
-            priority if type(priority) is Priority else drafts.priority_of(priority),
-            0.0 if delay == 0 else drafts.span_of(delay),
-            None if due_at is None else drafts.due_of(due_at),
-            None if policy is None else drafts.policy_text(policy),
-            generation,
-            None if origin is None else drafts.text_of(origin),
-            None,  # handler
-            None if tenant is None else drafts.text_of(tenant),
-            () if headers == () else drafts.headers_of(headers, kind),
-            {} if metadata is None else drafts.metadata_of(metadata, kind),
-            () if after == () else drafts.ids_of(after, kind),
-        )
+        return make_draft(kind, payload, self._queue_of, **options)
 
-    async def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+    async def enqueue(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Receipt:
         """
         Keep a letter; it is durable once this returns.
 
-        Options are those of `draft`. The receipt has the `id` and whether it was a `duplicate`:
+        `DraftOptions` lists the options. The receipt has the `id` and whether it was a `duplicate`:
         a letter with the same idempotency key, queue and kind is kept already.
         Raise QueueFull, DraftError, LetterNotFound (an unknown `after`) or StoreUnavailable.
         """
-        made = (self.draft(kind, payload, **options),)
+        made = (make_draft(kind, payload, self._queue_of, **options),)
         if self._opened_by != os.getpid():
             await self.open()
         receipts = await self.store.put(made)  # not by enqueue_many: one coroutine less for each letter
@@ -422,16 +392,16 @@ class Redrive:
         return Desk(cast("Store", OpenFirst(self)), by=self.settings.by or "app", announce=self.hub)
 
     @property
-    def sync(self) -> Sync:
+    def sync(self) -> SyncRedrive:
         """
         The same application for code that cannot await: `app.sync.enqueue(…)`, `app.sync.desk.ls(…)`.
 
-        It may be used beside `await app.…`, also where a store's connections belong to one event loop.
+        A process may use it and `await app.…` at the same time, even if the store's connections belong to one loop.
         """
         apart = self.store.features.one_loop and self._url is not None
         if apart not in self._syncs:
             self._syncs[apart] = Sync(self._twin() if apart else self)
-        return self._syncs[apart]
+        return cast("SyncRedrive", self._syncs[apart])
 
     def _twin(self) -> Redrive:
         """Return this application with connections of its own, for another event loop."""

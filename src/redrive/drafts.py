@@ -1,8 +1,9 @@
 """
-What a sender says, turned into what a draft holds.
+What a sender says, turned into a draft.
 
-Owns reading payloads, ids, headers, due times, priorities and policies, and going through everything that can be gone
-through only once. What a draft may hold is said in `core.door`; what no draft could be made of is refused here.
+Owns the options of a letter and how each is read: payload, ids, headers, due time, priority, policy. The application,
+the outbox and the command line all make their drafts here. An iterable option is read once, because a generator
+cannot be read twice. `core/checks/drafts.py` says what a draft may hold; this file refuses only what cannot be read.
 Knows no store.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -21,14 +22,96 @@ from redrive.core.checks.finite import check_finite
 from redrive.core.failures.describe import clean
 from redrive.core.letter import BYTES, JSON, Draft, Priority, micros
 from redrive.core.policy import RetryPolicy
+from redrive.engine.clock import new_id
 from redrive.errors import DraftError, PayloadError, PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 _DEPTH = 50  # steps on the way to what cannot be written
 _NAME = 40  # characters of a name in a path
+
+
+class DraftOptions(TypedDict, total=False):
+    """What a sender may say about a letter."""
+
+    key: str | None  # letters with the same key keep their order in a queue declared ordered
+    idempotency_key: str | None  # a second letter with it, in the same queue and of the same kind, is a duplicate
+    delay: float  # seconds from now on
+    due_at: datetime | None  # not before this instant; wins over delay
+    priority: Priority | str  # high, medium or low
+    queue: str | None  # the queue of the kind's handler if not given
+    policy: RetryPolicy | str | None  # a retry policy of its own
+    after: Iterable[str | UUID]  # ids of letters that must be delivered first
+    metadata: Mapping[str, Any] | None  # plain data for people and queries
+    headers: Iterable[tuple[str, bytes]]
+    tenant: str | None  # whose letter it is
+    origin: str | None  # where it comes from
+    generation: int | None  # only workers of this generation run it
+    id: str | UUID | None  # a UUID; a new one if not given
+    content_type: str | None  # what the bytes of a payload are; only for bytes
+
+
+def make_draft(
+    kind: str,
+    payload: Any,
+    queue_of: Callable[[str], str],
+    *,
+    key: str | None = None,
+    idempotency_key: str | None = None,
+    delay: float = 0.0,
+    due_at: datetime | None = None,
+    priority: Priority | str = Priority.MEDIUM,
+    queue: str | None = None,
+    policy: RetryPolicy | str | None = None,
+    after: Iterable[str | UUID] = (),
+    metadata: Mapping[str, Any] | None = None,
+    headers: Iterable[tuple[str, bytes]] = (),
+    tenant: str | None = None,
+    origin: str | None = None,
+    generation: int | None = None,
+    id: str | UUID | None = None,  # noqa: A002 - the letter's own word
+    content_type: str | None = None,
+) -> Draft:
+    """
+    Return a letter to be; its options are those of `DraftOptions`.
+
+    *queue_of* names the queue of a kind for which no queue is given.
+    """
+    media, body = encode(payload, kind) if content_type is None else encoded(payload, kind, content_type)
+    return Draft(
+        new_id() if id is None else uuid_of(id),  # by place: by name it takes four times as long
+        queue_of(kind) if queue is None or queue == "" else text_of(queue),
+        kind if type(kind) is str else text_of(kind),
+        body,
+        media,
+        key if key is None or type(key) is str else text_of(key),
+        None if idempotency_key is None else text_of(idempotency_key),
+        priority if type(priority) is Priority else priority_of(priority),
+        0.0 if delay == 0 else span_of(delay),
+        None if due_at is None else due_of(due_at),
+        None if policy is None else policy_text(policy),
+        generation,
+        None if origin is None else text_of(origin),
+        None,  # handler
+        None if tenant is None else text_of(tenant),
+        () if headers == () else headers_of(headers, kind),
+        {} if metadata is None else metadata_of(metadata, kind),
+        () if after == () else ids_of(after, kind),
+    )
+
+
+def encoded(payload: Any, kind: str, content_type: str) -> tuple[str, bytes]:
+    """Return *content_type* and the bytes that the sender encoded; raise DraftError for a payload that is no bytes."""
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise DraftError(
+            f"{no_letter(kind)}: content_type says what bytes are, and the payload is {a_type(payload)}; "
+            "give bytes, or leave content_type out"
+        )
+    if not isinstance(content_type, str) or not content_type:
+        raise DraftError(f"{no_letter(kind)}: content_type is {shown(content_type)} and must be text")
+    return str.__str__(content_type), bytes(payload)
 
 
 def encode(payload: Any, kind: str) -> tuple[str, bytes]:

@@ -41,7 +41,7 @@ def test_a_payload_comes_from_a_file_or_from_standard_input(redrive, tmp_path):
         (("{order: 17}",), 1, "not valid JSON"),
         (("@nowhere.json",), 1, "cannot read a payload from 'nowhere.json'"),
         (("1", "--policy", "sometimes"), 1, "cannot read the retry policy"),
-        (("1", "--priority", "urgent"), 2, "none of high, medium, low"),
+        (("1", "--priority", "urgent"), 2, "'urgent' is not a priority; use high, medium or low"),
         (("1", "--meta", "novalue"), 2, "NAME=VALUE"),
         (("1", "--delay", "nan"), 2, "greater than or equal to 0"),
         (("1", "--delay", "inf"), 1, "delay is inf and must be a number of seconds"),

@@ -1,9 +1,8 @@
 """
-The way back to where a letter came from.
+The way out of redrive, to another system.
 
-Owns the port through which letters leave for another system: a dead letter of a Kafka topic
-that goes home, an event of the outbox on its way to a broker. Sources implement it, the wiring
-hands it to a worker. Knows no broker.
+Owns the port through which letters leave: an event of the outbox on its way to a broker, a dead letter of a Kafka
+topic on its way back. Sources implement it, the wiring hands it to a worker. Knows no broker.
 """
 
 from __future__ import annotations
@@ -14,18 +13,13 @@ if TYPE_CHECKING:
     from redrive.core.letter import Letter
 
 
-class Sender(Protocol):
-    """Takes letters to another system."""
+class Publisher(Protocol):
+    """Publishes letters to another system."""
 
     async def publish(self, letter: Letter) -> None:
         """
-        Send *letter*; return only once the other side has confirmed that it has it for good.
+        Publish *letter*, and return only once the other side has confirmed that it keeps it.
 
-        What is raised is a failed try, and decided upon like any other; Reject says that this
-        letter can never be sent.
+        What is raised is a failed attempt, and decided upon like any other; Reject says that this letter can never be
+        sent. The same letter may come again: the receiver recognises it by its idempotency key, or its id.
         """
-
-
-def scheme_of(origin: str | None) -> str:
-    """Return the first word of an origin: `kafka` for `kafka:orders/3@17`; nothing if there is none."""
-    return (origin or "").partition(":")[0]

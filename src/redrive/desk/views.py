@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from redrive.core.media import is_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -193,12 +195,6 @@ def shown_payload(payload: bytes, content_type: str) -> tuple[msgspec.Raw | str,
     if text is None:
         return base64.b64encode(payload).decode("ascii"), "base64"
     return msgspec.Raw(text), "json"
-
-
-def is_json(content_type: str) -> bool:
-    """Say whether a payload of this content type is meant to be JSON."""
-    media = content_type.partition(";")[0].strip().lower()
-    return media == "application/json" or media.endswith("+json")
 
 
 def pretty_json(payload: bytes, *, indent: int = 2) -> bytes | None:

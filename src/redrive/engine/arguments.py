@@ -20,6 +20,7 @@ import msgspec
 from redrive.core.checks.refusals import of_msgspec, of_pydantic
 from redrive.core.classify import Undecodable
 from redrive.core.letter import JSON, Letter
+from redrive.core.media import is_json, media_of
 from redrive.errors import HandlerError
 
 Call = Callable[[Letter], Any]
@@ -170,18 +171,18 @@ def _structured(read: Callable[[bytes], Any], kind: Any) -> Call:
 
 def _decode_plain(letter: Letter) -> Any:
     """Give JSON as its value, text as str, and everything else as it is."""
-    if letter.content_type == JSON or _media(letter).endswith("json"):
+    if letter.content_type == JSON or is_json(letter.content_type):
         try:
             return _read_any(letter.payload)
         except _UNREADABLE as error:
             raise _undecodable(letter, "JSON", error) from None
-    return _decode_text(letter) if _media(letter).startswith("text/") else letter.payload
+    return _decode_text(letter) if media_of(letter.content_type).startswith("text/") else letter.payload
 
 
 def _decode_text(letter: Letter) -> str:
     """Give JSON as the string that it must be, and everything else as UTF-8."""
     try:
-        if letter.content_type == JSON or _media(letter).endswith("json"):
+        if letter.content_type == JSON or is_json(letter.content_type):
             return _read_text(letter.payload)
         return letter.payload.decode()
     except _UNREADABLE as error:
@@ -189,10 +190,6 @@ def _decode_text(letter: Letter) -> str:
 
 
 _read_text = msgspec.json.Decoder(str).decode
-
-
-def _media(letter: Letter) -> str:
-    return letter.content_type.partition(";")[0].strip().lower()
 
 
 def _undecodable(letter: Letter, what: str, error: Exception, kind: Any = None) -> Undecodable:

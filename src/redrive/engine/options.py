@@ -41,6 +41,16 @@ class Options(TypedDict, total=False):
     rules: Rules
 
 
+class BreakerOptions(TypedDict, total=False):
+    """What an application may say of a breaker; `BreakerRules` has the defaults."""
+
+    failures: int
+    ratio: float
+    window: float  # seconds
+    open_for: float  # seconds
+    probes: int
+
+
 _OF_THE_POLICY = {"attempts", "backoff", "max_attempts", "max_retries", "max_tries", "retries", "retry", "tries"}
 _SUCH_AS = "policy=RetryPolicy.exponential(max_attempts=8)"
 

@@ -213,3 +213,24 @@ def test_metadata_that_json_does_not_know_is_refused_at_the_door(app):
 
 def test_a_null_is_no_number(app):
     assert app.draft("order.created", {"a": None, "b": 1.5}).payload == b'{"a":null,"b":1.5}'
+
+
+async def test_bytes_say_what_they_are(app, in_memory):
+    got = []
+
+    def ship(order, letter: Letter):
+        got.append((order, letter.content_type))
+
+    app.add_handler("order.created", ship)
+    async with in_memory(app) as test:
+        await app.enqueue("order.created", b'{"order": 17}', content_type="text/json; charset=utf-8")
+        await app.enqueue("order.created", b"\x08\x11", content_type="application/protobuf")
+        await test.run_until_idle()
+    told = {content_type: order for order, content_type in got}
+    assert told == {"text/json; charset=utf-8": {"order": 17}, "application/protobuf": b"\x08\x11"}
+
+
+@pytest.mark.parametrize(("payload", "content_type"), [({"order": 17}, "text/json"), (b"x", ""), (b"x", 5)])
+async def test_a_content_type_that_says_nothing_about_bytes_is_refused(app, payload, content_type):
+    with pytest.raises(DraftError, match="content_type"):
+        app.draft("order.created", payload, content_type=content_type)

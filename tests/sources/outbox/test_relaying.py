@@ -53,7 +53,7 @@ def endpoint():
 async def relayed(url: str, payload=b"{}", *, attempts: int = 1, **options):
     """Send one letter through a relay, and return what became of it."""
     async with Redrive("memory://") as app:
-        app.relay("order.paid", HttpRelay(url, timeout=60), policy=RetryPolicy.immediate(max_attempts=attempts))
+        app.publisher("order.paid", HttpRelay(url, timeout=60), policy=RetryPolicy.immediate(max_attempts=attempts))
         receipt = await app.enqueue("order.paid", payload, **options)
         await app.run(until_idle=True, signals=False)
         return await app.desk.show(receipt.id)
@@ -106,7 +106,7 @@ async def test_an_answer_that_says_later_is_tried_again(endpoint, status):
 async def test_the_endpoint_says_how_long_to_wait(endpoint):
     endpoint.answers = [(429, {"Retry-After": "120"})]
     async with Redrive("memory://") as app:
-        app.relay("order.paid", HttpRelay(endpoint.url), policy=RetryPolicy.immediate())
+        app.publisher("order.paid", HttpRelay(endpoint.url), policy=RetryPolicy.immediate())
         receipt = await app.enqueue("order.paid", 17)
         parts = app.parts()
         while not (await app.desk.show(receipt.id)).tries:
@@ -130,7 +130,7 @@ async def test_an_endpoint_that_is_away_or_silent_is_tried_again():
         refused = await relayed(url, attempts=2)
         silent.listen()
         async with Redrive("memory://") as app:
-            app.relay("order.paid", HttpRelay(url, timeout=0.05), policy=RetryPolicy.immediate(max_attempts=2))
+            app.publisher("order.paid", HttpRelay(url, timeout=0.05), policy=RetryPolicy.immediate(max_attempts=2))
             receipt = await app.enqueue("order.paid", 17)
             await app.run(until_idle=True, signals=False)
             late = await app.desk.show(receipt.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,13 +12,25 @@ from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
 from redrive.cli.session import with_store
 from redrive.cli.typed import typed
-from redrive.errors import PayloadError
+from redrive.core.media import is_json
+from redrive.errors import DraftError, PayloadError
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft
     from redrive.stores.contract import Receipt, Store
 
 _JSON = "application/json"
+
+
+def _priority(name: str) -> str:
+    """Return *name* if a priority is called so; the command cannot be read otherwise."""
+    from redrive.drafts import priority_of
+
+    try:
+        priority_of(name)
+    except DraftError as error:
+        raise typer.BadParameter(str(error)) from None
+    return name
 
 
 def enqueue(
@@ -34,7 +46,7 @@ def enqueue(
     idempotency_key: Annotated[
         str | None, typer.Option(callback=typed, help="A second letter with it is a duplicate.")
     ] = None,
-    priority: Annotated[str, typer.Option(help="high, medium or low.")] = "medium",
+    priority: Annotated[str, typer.Option(callback=_priority, help="high, medium or low.")] = "medium",
     delay: Annotated[float, typer.Option(min=0, help="Seconds before it may run.")] = 0.0,
     policy: Annotated[str | None, typer.Option(help="A retry policy of its own, such as linear:step=5.")] = None,
     after: Annotated[list[str] | None, typer.Option(help="Ids it waits for.")] = None,
@@ -44,17 +56,20 @@ def enqueue(
     as_json: AsJson = False,
 ) -> None:
     """Keep a letter; when this returns, it is durable."""
-    draft = _draft(
-        kind=kind,
-        payload=payload_bytes(payload, content_type),
+    from redrive.drafts import make_draft
+
+    draft = make_draft(
+        kind,
+        payload_bytes(payload, content_type),
+        _default_queue,
         content_type=content_type,
         queue=queue,
         key=key,
         idempotency_key=idempotency_key,
-        priority=_priority(priority),
+        priority=priority,
         delay=delay,
-        policy=_policy(policy),
-        after=tuple(after or ()),
+        policy=policy,
+        after=after or (),
         metadata=_pairs([typed(pair) for pair in metadata or []]),
         tenant=tenant,
     )
@@ -75,7 +90,7 @@ async def _put(store: Store, draft: Draft) -> list[Receipt]:
 def payload_bytes(text: str, content_type: str) -> bytes:
     """Return what *text* stands for: itself, a file's content, or standard input; JSON must be valid."""
     raw = raw_bytes(text)
-    if content_type != _JSON:
+    if not is_json(content_type):
         return raw
     from redrive.desk.views import pretty_json
 
@@ -100,27 +115,9 @@ def raw_bytes(text: str) -> bytes:
         raise PayloadError(f"cannot read a payload from {text[1:]!r}: {error.strerror}") from error
 
 
-def _draft(**fields: Any) -> Draft:
-    from redrive.core.letter import Draft
-    from redrive.engine.clock import new_id
-
-    return Draft(id=new_id(), **fields)
-
-
-def _priority(name: str) -> object:
-    from redrive.core.letter import Priority
-
-    try:
-        return Priority[name.upper()]
-    except KeyError:
-        names = ", ".join(priority.name.lower() for priority in Priority)
-        raise typer.BadParameter(f"{name!r} is none of {names}", param_hint="--priority") from None
-
-
-def _policy(text: str | None) -> str | None:
-    from redrive.core.policy import RetryPolicy
-
-    return None if text is None else RetryPolicy.parse(text).text
+def _default_queue(kind: str) -> str:
+    del kind  # the command line knows no handlers
+    return "default"
 
 
 def _pairs(pairs: list[str]) -> dict[str, str]:

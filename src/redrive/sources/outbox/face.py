@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from redrive.drafts import drafts_of
 from redrive.sources.outbox.statements import batches, names_of, receipts_of, refusal, statement, values_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from redrive.core.letter import Draft, Letter
+    from redrive.drafts import DraftOptions
     from redrive.sources.outbox.statements import Statement
     from redrive.stores.contract import Receipt
 
@@ -79,9 +80,10 @@ class Place:
             _log.warning(_LATE)
         return receipts_of(batch, rows)
 
-    def draft(self, kind: str, payload: Any, options: dict[str, Any]) -> Draft:
+    def draft(self, kind: str, payload: Any, options: DraftOptions) -> Draft:
         """Return the letter to be; it comes from the outbox unless it says otherwise."""
-        return self._draft(kind, payload, **{"origin": "outbox", **options})
+        options.setdefault("origin", "outbox")
+        return self._draft(kind, payload, **options)
 
     def is_told_inside(self, driver: BlockingDriver | AwaitedDriver) -> bool:
         """See to it that workers are woken after the commit; True if the statement itself has to tell them."""
@@ -94,7 +96,7 @@ class Outbox:
     def __init__(self, driver: BlockingDriver, place: Place) -> None:
         self._driver, self._place = driver, place
 
-    def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+    def enqueue(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Receipt:
         """Keep a letter in the open transaction; takes what `Redrive.enqueue` takes."""
         return self.enqueue_many([self._place.draft(kind, payload, options)])[0]
 
@@ -120,7 +122,7 @@ class AsyncOutbox:
     def __init__(self, driver: AwaitedDriver, place: Place) -> None:
         self._driver, self._place = driver, place
 
-    async def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
+    async def enqueue(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Receipt:
         """Keep a letter in the open transaction; takes what `Redrive.enqueue` takes."""
         return (await self.enqueue_many([self._place.draft(kind, payload, options)]))[0]
 

@@ -40,7 +40,7 @@ class Shop:
     async def relay(self) -> None:
         """Publish what is there, as a worker does."""
         sender = KafkaSender(self._stage.kafka(), topic=self._stage.topic)
-        self.app.relay("order.paid", sender)
+        self.app.publisher("order.paid", sender)
         try:
             assert await self.app.run(until_idle=True, signals=False)
         finally:

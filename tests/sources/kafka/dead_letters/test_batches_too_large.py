@@ -41,7 +41,7 @@ async def test_letters_that_fit_by_themselves_are_delivered_beside_one_that_neve
     stage.create(max_message_bytes="5000")
     app = Redrive("memory://")
     sender = KafkaSender(stage.kafka(producer_settings=TOGETHER), topic=stage.topic)
-    app.relay("order.paid", sender)
+    app.publisher("order.paid", sender)
     async with app:
         small = [await app.enqueue("order.paid", VALUE) for _ in range(20)]
         large = await app.enqueue("order.paid", VALUE * 10)

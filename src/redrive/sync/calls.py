@@ -1,8 +1,8 @@
 """
 The application for code that cannot await.
 
-Owns an event loop in a thread of its own, and hands every call over to it; nothing is written
-twice. Knows no verb: whatever the application can await, this can call.
+Owns an event loop in a thread of its own, and hands every call over to that loop, so no method is written twice.
+`faces.py` has the types. Knows no verb: this can call whatever the application can await.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ class Sync:
         if self._home.is_here():
             coroutine.close()
             raise RuntimeError(
-                "app.sync was called on the event loop that would have to answer it; await the application itself there"
+                "cannot call app.sync here: this is the event loop that would have to answer; await the application "
+                "itself, such as `await app.enqueue(…)`"
             )
         return asyncio.run_coroutine_threadsafe(coroutine, self._home.loop()).result()
 
 
 class _Home:
-    """One event loop in one thread, from the first call on; threads do not survive a fork, so a child gets its own."""
+    """One event loop in one thread, started by the first call; a fork has no threads, so a child starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,0 +1,248 @@
+"""
+The types of `app.sync`, for editors and type checkers.
+
+Owns no behaviour: `calls.py` makes the calls. Written by `tests/typing/generate.py` from `Redrive` and `Desk`; change
+those, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Never, Unpack
+
+    from redrive.core.budget import BudgetRules
+    from redrive.core.facts import Fact
+    from redrive.core.letter import Draft, Letter
+    from redrive.core.plan import Plan
+    from redrive.core.policy import RetryPolicy
+    from redrive.core.sending import Publisher
+    from redrive.desk.act import Done
+    from redrive.desk.audit import AuditLine
+    from redrive.desk.dlq import DlqEventDetail, DlqEvents
+    from redrive.desk.edit import Edited
+    from redrive.desk.explain import Explanation, WhatIf
+    from redrive.desk.group import GroupView
+    from redrive.desk.outcome import PlanOutcome
+    from redrive.desk.plan import Preview
+    from redrive.desk.queues import QueueView
+    from redrive.desk.stats import Stats
+    from redrive.drafts import DraftOptions
+    from redrive.engine.handler import Handler
+    from redrive.engine.options import BreakerOptions, Options
+    from redrive.settings import Settings
+    from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
+    from redrive.sources.outbox.face import AsyncOutbox, Outbox
+    from redrive.stores.contract import Page, Receipt, Subscription
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class SyncDesk(Protocol):
+    """`Desk` for code that cannot await."""
+
+    def show(self, letter_id: str) -> Letter:
+        """Return the letter, by its id or the end of it; raise LetterNotFound or AmbiguousId."""
+
+    def ls(self, query: str = "", *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
+        """Return a page of letters that match, newest first; without *payloads* theirs are empty."""
+
+    def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
+        """Return the failed letters that match in groups, biggest first, each with a verdict."""
+
+    def stats(self, *, weeks: int = ...) -> Stats:
+        """Return the books and their breakdowns, and what failed in each of the last *weeks*."""
+
+    def explain(self, letter_id: str) -> Explanation:
+        """Say why the letter stands where it stands."""
+
+    def what_if(self, letter_id: str, policy: RetryPolicy | str) -> WhatIf:
+        """Return the schedule that another policy would have given to the letter."""
+
+    def audit(self, *, limit: int = 100) -> list[AuditLine]:
+        """Return the newest acts, newest first."""
+
+    def replay(
+        self,
+        *ids: str,
+        query: str = "",
+        reason: str = "",
+        limit: int | None = None,
+        rate: float | None = None,
+        generation: int | None = None,
+    ) -> Done:
+        """Give failed letters another cycle."""
+
+    def archive(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Decide that failed letters need no handling."""
+
+    def cancel(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Archive pending letters before they run."""
+
+    def restore(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Bring archived letters back."""
+
+    def purge(self, *ids: str, query: str = "", reason: str = "") -> Done:
+        """Remove archived letters for good."""
+
+    def edit(self, letter_id: str, payload: bytes, *, version: int, reason: str = "") -> Edited:
+        """Replace the payload of a letter that was read as *version*."""
+
+    def preview(self, verb: str, query: str) -> Preview:
+        """Count and sample what a plan would act on; nothing is written."""
+
+    def start(self, verb: str, query: str, *, reason: str = "", limit: int | None = None) -> Plan:
+        """Keep a plan; nothing is acted on yet."""
+
+    def carry_out(
+        self, plan_id: str, *, rate: float | None = None, progress: Callable[[Plan], object] | None = None
+    ) -> Plan:
+        """Carry out a plan, or go on where an earlier run stopped."""
+
+    def outcome(self, plan_id: str, *, wait: float = ...) -> PlanOutcome:
+        """Wait until the letters of a replay have come to rest, at most *wait* seconds, and say how they did."""
+
+    def list_dlq_events(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> DlqEvents:
+        """Return a page of dead letters, newest first: those that match, or all of them."""
+
+    def get_dlq_event_detail(self, event_id: str) -> DlqEventDetail:
+        """Return all of one letter, its payload, tries and failure history included; raise LetterNotFound."""
+
+    def replay_dlq_event(
+        self, event_id: str, new_generation: int | None = None, replayed_by: str = "", reason: str = ""
+    ) -> Done:
+        """Give one dead letter another cycle; raise LetterNotFound, or MoveRefused if it is not failed."""
+
+    def subscriptions(self) -> list[Subscription]:
+        """Return who gets a letter of its own of which events."""
+
+    def subscribe(self, event: str, handler: str, *, queue: str = "default") -> bool:
+        """Let every event of kind *event* give a letter of kind *handler* in *queue*; False if it does already."""
+
+    def unsubscribe(self, event: str, handler: str) -> bool:
+        """Make no more letters of kind *handler* of such events; False if none were made."""
+
+    def queues(self) -> list[QueueView]:
+        """Return every queue, by name."""
+
+    def pause(self, queue: str, *, reason: str = "") -> None:
+        """Let no worker begin letters of *queue* until it is resumed."""
+
+    def resume(self, queue: str, *, reason: str = "") -> None:
+        """Let workers begin letters of *queue* again."""
+
+
+class SyncRedrive(Protocol):
+    """`Redrive` for code that cannot await."""
+
+    settings: Settings
+
+    def handler(self, kind: str, **options: Unpack[Options]) -> Callable[[F], F]:
+        """Register the decorated function as the handler of *kind*; see `Options` for what it may say."""
+
+    def add_handler(self, kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
+        """Register *function* as the handler of *kind*; raise HandlerError if that cannot be."""
+
+    def publisher(self, kind: str, publisher: Publisher, **options: Unpack[Options]) -> Handler:
+        """
+        Let *publisher* send the letters of *kind* to another system: an event to a broker, a dead letter back to Kafka.
+
+        A letter is delivered once the other side has confirmed it. What the publisher raises is a failed attempt;
+        an error of category validation, permission or permanent makes the letter a dead letter at once.
+        """
+
+    def relay(self, kind: str, relay: Publisher, **options: Unpack[Options]) -> Handler:
+        """Do what `publisher` does, under the name that it had before; it goes with the next version."""
+
+    def send_home(self, scheme: str, sender: Publisher, **options: Unpack[Options]) -> Handler:
+        """
+        Register *sender* as the handler of the kind *scheme*, in a queue of that name; it goes with the next version.
+
+        Use `publisher`. Its errors are judged by the rules of a handler, not by those of `publisher`.
+        """
+
+    def queue(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        ordered: bool = False,
+        max_size: int | None = None,
+        rate: float | None = None,
+        max_in_flight: int | None = None,
+        retry_budget: BudgetRules | str | bool | None = None,
+        **slips: Never,
+    ) -> None:
+        """
+        Declare a queue: *concurrency* is per process, the other limits hold over all workers.
+
+        *retry_budget* is True, or such as `"ratio=0.2,floor=10,burst=100"`: retries beyond it wait longer than
+        their policy says. False is none, whatever the setting of that name says.
+        """
+
+    def breaker(self, name: str, **rules: Unpack[BreakerOptions]) -> None:
+        """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
+
+    def subscribe(self, event: str, *handlers: str) -> None:
+        """Let each of *handlers*, which are kinds, have a letter of its own of every event of kind *event*."""
+
+    def listen(self, listener: Callable[[Fact], None]) -> None:
+        """Call *listener* with every fact; what it raises never stops a letter."""
+
+    def draft(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Draft:
+        """Return a letter to be, for `enqueue_many`; takes what `enqueue` takes."""
+
+    def enqueue(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Receipt:
+        """
+        Keep a letter; it is durable once this returns.
+
+        `DraftOptions` lists the options. The receipt has the `id` and whether it was a `duplicate`:
+        a letter with the same idempotency key, queue and kind is kept already.
+        Raise QueueFull, DraftError, LetterNotFound (an unknown `after`) or StoreUnavailable.
+        """
+
+    def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
+        """Keep all of *drafts* or none, in one transaction; any iterable of drafts will do."""
+
+    @overload
+    def outbox(self, connection: BlockingConnection, *, wake: bool = True) -> Outbox: ...
+
+    @overload
+    def outbox(self, connection: AwaitedConnection | AsyncpgConnection, *, wake: bool = True) -> AsyncOutbox: ...
+
+    @overload
+    def once(
+        self, letter: Letter, connection: BlockingConnection, *, handler: str | None = None
+    ) -> contextlib.AbstractContextManager[bool]: ...
+
+    @overload
+    def once(
+        self, letter: Letter, connection: AwaitedConnection | AsyncpgConnection, *, handler: str | None = None
+    ) -> contextlib.AbstractAsyncContextManager[bool]: ...
+
+    def run(
+        self, *, until_idle: bool = False, queues: Sequence[str] = ..., signals: bool = True, watchdog: bool = False
+    ) -> bool:
+        """
+        Work on letters until stopped; with *until_idle*, until nothing is left to do, now or later (True, then).
+
+        SIGTERM and SIGINT finish what runs and end; a second one stops now and gives the
+        attempts back. *watchdog* ends the process if its event loop is blocked for long.
+        Raise WorkerExhausted once too many threads hang in handlers that ran out of time.
+        """
+
+    def stop(self) -> None:
+        """Let each `run` finish what runs and end; call again to stop them now. Any thread may call it."""
+
+    def open(self) -> None:
+        """Open the store and make the declared queues known; done by itself at first use."""
+
+    def close(self) -> None:
+        """Close the store; what was accepted stays."""
+
+    @property
+    def desk(self) -> SyncDesk:
+        """What an operator can do: list, group, explain, replay, archive, edit."""
