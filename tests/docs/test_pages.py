@@ -13,6 +13,7 @@ import typer.main
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, console, name, prose
 
 from redrive.cli.root import app as command_line
+from redrive.settings import PREFIX, Settings
 
 CODE = [page for page in PAGES if blocks(page, "python")]
 COMMANDS = [(name(page), shown.command) for page in PAGES for shown in console(page) if shown.command[0] == "redrive"]
@@ -32,8 +33,14 @@ async def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkey
                 await result
 
 
-# By tests/sources/outbox and tests/sources/kafka, beside servers, and by test_testing_page, as files.
-_RUN_ELSEWHERE = {"how-to/outbox.md", "tutorial/kafka.md", "how-to/test-your-handlers.md"}
+# By tests/sources/outbox and tests/sources/kafka, with servers, by test_testing_page, as files, and by tests/examples.
+_RUN_ELSEWHERE = {
+    "how-to/django.md",
+    "how-to/fastapi.md",
+    "how-to/outbox.md",
+    "how-to/test-your-handlers.md",
+    "tutorial/kafka.md",
+}
 
 
 def test_only_code_that_needs_other_packages_is_not_run():
@@ -47,14 +54,20 @@ def test_only_code_that_needs_other_packages_is_not_run():
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: value if isinstance(value, str) else None)
 def test_commands_and_options_that_pages_show_exist(page, command):
-    found = typer.main.get_command(command_line)
+    found = root = typer.main.get_command(command_line)
     words = [word for word in command[1:] if not word.startswith("-")]
     for word in words:
         if word in getattr(found, "commands", {}):
             found = found.commands[word]
     assert found.name != "redrive", f"{page} shows an unknown command: {command}"
-    known = {option for param in found.params for option in param.opts} | {"--help"}
+    known = {option for param in (*root.params, *found.params) for option in param.opts} | {"--help"}
     assert [word for word in command[1:] if re.match(r"--?[a-z]", word) and word not in known] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_variable_that_a_page_names_is_a_setting(page):
+    named = set(re.findall(rf"\b{PREFIX}[A-Z_]+\b", page.read_text()))
+    assert named <= {f"{PREFIX}{setting.upper()}" for setting in Settings.model_fields} | {f"{PREFIX}CONFIG"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
