@@ -12,11 +12,10 @@ import pytest
 from tests.cli.pipes import next_line
 from tests.servers import contrib
 from tests.servers.postgres import Missing, running
-from tests.torture import looks
+from tests.torture import looks, previous
 from tests.torture.checker import judge
 from tests.torture.history import History
 from tests.torture.nursery import ROOT, Nursery
-from tests.torture.previous import SCHEMA
 from tests.torture.runs import plug, upgrade
 from tests.torture.runs.kills import come_to_rest
 from tests.torture.workload import wait_for
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torture
 
 VERSION = "SELECT version FROM redrive.outbox_meta"
+FUNCTIONS = "SELECT functions FROM redrive.outbox_meta"
 VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('redrive.outbox_failed_error')"
 
 
@@ -48,20 +48,22 @@ def whole_pg() -> Iterator[Postgres]:
 
 def test_workers_of_the_previous_version_go_on_while_its_schema_is_migrated(tmp_path: Path, whole_pg: Postgres):
     pg = whole_pg
-    pg.psql(upgrade.previous())
+    pg.psql(previous.made())
     with Nursery() as nursery, looks.at(pg.url) as look, _open_transaction(pg) as user:
         start = "tests.torture.previous.worker:work"
         workers = [nursery.start(start, folder=str(tmp_path), url=pg.url, seed=n) for n in range(2)]
         _more_are_delivered(look, "before the migration")
-        assert pg.psql(VERSION) == str(SCHEMA)
+        assert pg.psql(VERSION) == str(previous.SCHEMA)
+        assert pg.psql(FUNCTIONS) != schema.digest()
         migrating = _redrive_migrate(pg)
-        assert wait_for(lambda: pg.psql(VERSION) == str(schema.newest()), 180), "the migration waits for a user"
+        assert wait_for(lambda: pg.psql(FUNCTIONS) == schema.digest(), 180), "the migration waits for a user"
         _more_are_delivered(look, "while an index waits for a user")
         assert migrating.poll() is None
         user.communicate(b"COMMIT;\n", timeout=120)
         said = migrating.communicate(timeout=240)
         assert migrating.returncode == 0, said
         assert pg.psql(VALID) == "t"
+        assert pg.psql(VERSION) == str(schema.newest())
         _more_are_delivered(look, "after the migration")
         problems = plug._stop(nursery, workers)
         assert (problems, [nursery.code(pid) for pid in workers]) == ([], [0, 0])

@@ -13,6 +13,7 @@ import json
 import random
 import secrets
 import signal
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ class Worker:
         self.rng, self.ended = random.Random(seed), asyncio.Event()
         self.held: dict[int, int] = {}  # places and tokens
         self.dead: list[str] = []  # letters to replay
+        self.seen: int | None = None  # where the clock of leases stood at the moment *since*, in microseconds
+        self.since = 0.0
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -127,8 +130,8 @@ class Worker:
         """See what is left before a rest, as every worker does."""
         queues, kinds = ["default"] * len(KINDS), list(KINDS)
         await self.ask(connection, "place_arrivals", queues)
-        await self.ask(connection, "next_due", queues, kinds, None)
-        await self.ask(connection, "in_flight", queues, kinds)
+        await self.ask(connection, "make_sure")
+        await self.ask(connection, "left", queues, kinds, None, None)
 
     # ------------------------------------------------------------------ beside
 
@@ -139,12 +142,22 @@ class Worker:
         while not self.ended.is_set():
             held = sorted(self.held.items())
             refs, tokens = [ref for ref, _ in held], [token for _, token in held]
-            await self.ask(connection, "extend", self.name, kinds, len(held), refs, tokens, True, None, None, LEASE)
-            if lost := await self.ask(connection, "expired", None, 200):
+            await self.tick(connection, "extend", self.name, kinds, len(held), refs, tokens, True, None, None, LEASE)
+            over = (await self.tick(connection, "tick", None))["over"]
+            if over and (lost := await self.ask(connection, "expired", None, 200)):
                 message = f"{len(lost)} leases have ended although their workers live"
                 raise RuntimeError(message)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), 0.05)
+
+    async def tick(self, connection: Any, name: str, *arguments: Any) -> Any:
+        """Send a statement that moves the clock of leases on by what this worker measured; return the clock's row."""
+        asked = time.monotonic()
+        tick = (self.seen, 0 if self.seen is None else round((asked - self.since) * 1e6))
+        arguments = (*tick, *arguments) if name == "tick" else (*arguments, *tick)
+        clock = (await self.ask(connection, name, *arguments))[0]
+        self.seen, self.since = clock["lease_us"], asked if clock["moved"] else time.monotonic()
+        return clock
 
     async def produce(self, connection: Any) -> None:
         while not self.ended.is_set():

@@ -148,16 +148,16 @@ def _rewrite(*changes: tuple[str, str]) -> None:
     """Change the text of the SQL functions before this process makes the schema; each change must find something."""
     from redrive.stores.postgres import schema  # noqa: PLC0415 - only where there is a driver
 
-    original = schema.migrations
+    original = schema.functions
 
-    def changed(name: str) -> list[tuple[int, str]]:
-        found = original(name)
+    def changed(name: str) -> str:
+        text = original(name)
         for old, new in changes:
-            assert any(re.search(old, text) for _, text in found), f"nothing is like {old}"
-            found = [(number, re.sub(old, new, text)) for number, text in found]
-        return found
+            assert re.search(old, text), f"nothing is like {old}"
+            text = re.sub(old, new, text)
+        return text
 
-    schema.migrations = changed
+    schema.functions = changed
 
 
 def _pg_no_token_check() -> None:

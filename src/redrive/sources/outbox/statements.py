@@ -15,8 +15,8 @@ import msgspec
 
 from redrive.errors import LetterNotFound, QueueFull, SourceError, StoreUnavailable
 from redrive.stores.contract import Receipt
-from redrive.stores.postgres import schema as schemas
 from redrive.stores.postgres.putting import row_of
+from redrive.stores.postgres.statements import statements
 from redrive.stores.postgres.texts import name, unescape
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Statement(NamedTuple):
 @lru_cache
 def statement(schema: str, named: str) -> Statement:
     """Return the statement of *schema* that is called *named*."""
-    text = schemas.statements(schema)[named]
+    text = statements(schema)[named]
     percent = _PARAMETER.sub("%s", text.replace("%", "%%"))
     colon = _PARAMETER.sub(r":p\1", text.replace(":", "\\:"))
     return Statement(text, percent, colon)

@@ -7,6 +7,7 @@ Owns putting them together: the texts of `statements.sql` with the columns of a 
 
 from __future__ import annotations
 
+from redrive.stores import sql_files
 from redrive.stores.postgres import rows, schema
 
 
@@ -14,7 +15,5 @@ def statements(schema_name: str) -> dict[str, str]:
     """Return every named statement, and the pieces that others are built of."""
     quoted = schema.quoted(schema_name)
     letter = rows.LETTER.replace("{schema}", quoted).strip()
-    lean = rows.without_payload(letter)
-    texts = schema.statements(schema_name).items()
-    made = {key: text.replace("{letter}", letter).replace("{lean}", lean) for key, text in texts}
-    return {**made, "letter": letter, "lean": lean, "schema": quoted}
+    pieces = {"schema": quoted, "letter": letter, "lean": rows.without_payload(letter)}
+    return {**sql_files.named("redrive.stores.postgres", "statements.sql", pieces), **pieces}

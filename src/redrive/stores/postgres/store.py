@@ -3,7 +3,7 @@ The PostgreSQL store's face: the contract, one call thick over the server.
 
 Owns the numbers of calls: a call that was asked again because its answer was lost is told by
 its number, and answered as the first time. Every rule of what a call does lives in the modules
-named after it (putting, claiming, settling, acting, sharing, finding) and in `migrations`.
+named after it (putting, claiming, settling, acting, shared_state, finding) and in `functions`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from redrive.stores.postgres import (
     backlog,
     broadcasting,
     finding,
+    migrating,
     putting,
     rows,
-    schema,
     shared_state,
 )
 from redrive.stores.postgres.claiming import Taker
@@ -115,7 +115,7 @@ class PostgresStore:
             return
         await self._server.open()
         try:
-            await self._server.ask(lambda each, _: schema.ensure(each, self.schema, create=self._create))
+            await self._server.ask(lambda each, _: migrating.ensure(each, self.schema, create=self._create))
             self.features = msgspec.structs.replace(self.features, search=await self._calls.read(finding.searchable))
         except BaseException:  # cancelled too: a store that did not open keeps no connection
             await self._server.close()
@@ -129,21 +129,21 @@ class PostgresStore:
         await self._server.close()
 
     async def migrate(self) -> list[str]:
-        """Bring the schema up to date; workers of the release before go on meanwhile. Return what is worth knowing."""
+        """Bring the schema up to date; workers of the version before go on meanwhile. Return what is worth knowing."""
         return await self._server.ask_once(self._migrate)
 
     async def _migrate(self, connection: Any, _again: bool) -> list[str]:  # noqa: FBT001 - as every work
-        await schema.migrate(connection, self.schema)
-        return [] if (await self._calls.fetch(connection, "searchable"))[0][0] else [schema.NO_TRIGRAMS]
+        await migrating.migrate(connection, self.schema)
+        return [] if (await self._calls.fetch(connection, "searchable"))[0][0] else [migrating.NO_TRIGRAMS]
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
         found = await self._server.ask_once(self._version)
-        return schema.script(self.schema, 0 if found is None else found[0])
+        return migrating.script(self.schema, found)
 
-    async def _version(self, connection: Any, _again: bool) -> tuple[int, int] | None:  # noqa: FBT001 - as every work
+    async def _version(self, connection: Any, _again: bool) -> migrating.Found | None:  # noqa: FBT001 - as every work
         async with connection.transaction():
-            return await schema.version(connection, self.schema)
+            return await migrating.version(connection, self.schema)
 
     # ------------------------------------------------------------------ letters in, work
 

@@ -8,7 +8,7 @@ import pytest
 from tests.stores.samples import get, put
 
 from redrive.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from redrive.stores.postgres import PostgresStore, schema
+from redrive.stores.postgres import PostgresStore, migrating, schema
 from redrive.wiring import open_store
 
 
@@ -51,6 +51,61 @@ async def test_a_newer_schema_is_used_as_long_as_it_says_that_it_fits(store, url
         await connection.execute("UPDATE redrive.outbox_meta SET version = $1, oldest = 1", newest)
 
 
+async def test_functions_of_another_version_are_refused_until_they_are_replaced(store, url, connection):
+    await connection.execute("UPDATE redrive.outbox_meta SET functions = 'other'")
+    try:
+        with pytest.raises(SchemaMismatch, match=r"other SQL functions than this version.*redrive migrate"):
+            await PostgresStore(url).open()
+    finally:
+        await PostgresStore(url).migrate()
+    assert await migrating.version(connection, "redrive") == (schema.newest(), 1, schema.digest())
+    again = PostgresStore(url)
+    await again.open()
+    await again.close()
+
+
+async def test_functions_of_a_newer_version_are_used_and_stay(store, url, connection):
+    newest = schema.newest()
+    await connection.execute("UPDATE redrive.outbox_meta SET version = $1, functions = 'newer'", newest + 3)
+    try:
+        await PostgresStore(url).migrate()
+        older = PostgresStore(url)
+        await older.open()
+        await older.close()
+        assert await older.script() == ""
+        assert await migrating.version(connection, "redrive") == (newest + 3, 1, "newer")
+    finally:
+        digest = schema.digest()
+        await connection.execute("UPDATE redrive.outbox_meta SET version = $1, functions = $2", newest, digest)
+
+
+async def test_a_schema_from_before_the_first_version_is_refused_with_a_way_out(store, url, connection):
+    await connection.execute("DROP SCHEMA IF EXISTS early CASCADE; CREATE SCHEMA early")
+    await connection.execute("CREATE TABLE early.outbox_meta (version integer, oldest integer)")
+    early = PostgresStore(url, schema="early")
+    for use in (early.open, early.migrate):
+        with pytest.raises(SchemaMismatch, match=r"before 0\.1\.0 made it.*redrive copy"):
+            await use()
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["a new schema", "other functions"])
+async def test_migrating_runs_exactly_what_the_script_shows(store, connection, there):
+    await connection.execute("DROP SCHEMA IF EXISTS shown CASCADE")
+    if there:
+        await migrating.migrate(connection, "shown")
+        await connection.execute("UPDATE shown.outbox_meta SET functions = 'other'")
+    shown = migrating.script("shown", await migrating.version(connection, "shown"))
+    ran: list[str] = []
+    with connection.query_logger(lambda record: ran.append(record.query)):
+        await migrating.migrate(connection, "shown")
+    looks = ("SELECT EXISTS", "SELECT relname", "SELECT version")
+    changes = [text for text in ran[: ran.index("COMMIT;") + 1] if not text.lstrip().startswith(looks)]
+    begin, *inside, commit = changes
+    assert ("BEGIN" in begin, commit) == (True, "COMMIT;")
+    assert shown.partition("COMMIT;")[0].splitlines() == ["BEGIN;", *"\n".join(inside).splitlines()]
+    assert ("outbox_missing_indexes() \\gexec" in shown) == there
+
+
 async def test_migrating_twice_changes_nothing_and_the_script_says_so(store, url):
     await put(store, "a")
     again = PostgresStore(url)
@@ -64,15 +119,15 @@ async def test_migrating_by_an_older_release_leaves_the_number_of_a_newer_schema
     await connection.execute("UPDATE redrive.outbox_meta SET version = $1", newest + 3)
     try:
         await PostgresStore(url).migrate()
-        assert await schema.version(connection, "redrive") == (newest + 3, 1)
+        assert await migrating.version(connection, "redrive") == (newest + 3, 1, schema.digest())
     finally:
         await connection.execute("UPDATE redrive.outbox_meta SET version = $1", newest)
 
 
 async def test_the_script_makes_the_whole_schema(store, connection):
     await connection.execute("DROP SCHEMA IF EXISTS by_hand CASCADE")
-    await connection.execute(schema.script("by_hand"))  # one that is made anew needs no psql
-    assert await schema.version(connection, "by_hand") == (schema.newest(), 1)
+    await connection.execute(migrating.script("by_hand"))  # a new schema needs no psql
+    assert await migrating.version(connection, "by_hand") == (schema.newest(), 1, schema.digest("by_hand"))
 
 
 async def test_a_user_who_may_make_no_schemas_can_use_one_that_is_there(store, url, connection):

@@ -1,6 +1,6 @@
--- The tables. Forward only: later files add, and workers of this schema keep running on them.
--- {schema} is the schema's quoted name. Everything but the tables `outbox` and `event_handled`
--- begins with outbox_, so that the schema may be one that holds other tables too.
+-- The tables, their indexes and types. Later files only add, so that workers of this schema go on; functions are in
+-- functions/*.sql. {schema} is the schema's quoted name. Everything but the tables `outbox`, `event_handled` and
+-- `subscription` begins with outbox_, so that the schema may hold other tables too.
 --
 -- Text is compared byte by byte (COLLATE "C"): order and prefixes mean the same on every server.
 -- No row triggers and no foreign keys: a claim pays for every one of them.
@@ -59,7 +59,7 @@ CREATE TABLE {schema}.outbox (
     failed_at        timestamptz,
     deleted_at       timestamptz,                -- when it was archived
     tries            jsonb                       -- the attempt log of this cycle
-) WITH (  -- every move changes what an index covers: room kept free in the pages would serve nobody
+) WITH (  -- no fillfactor: every move changes an indexed column, so that no update could be a HOT update
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05
 );
@@ -91,12 +91,12 @@ CREATE TABLE {schema}.outbox_waits (     -- letter seq waits for letter on_seq
     PRIMARY KEY (on_seq, seq)
 );
 CREATE INDEX outbox_waits_seq ON {schema}.outbox_waits (seq);
-CREATE TABLE {schema}.outbox_unsure (    -- waits, and nobody has made sure yet that it was not in vain
+CREATE TABLE {schema}.outbox_unsure (    -- it waits for a letter that may have been delivered already: see outbox_make_sure
     seq bigint NOT NULL
 );
 
--- Counts: whoever moves letters appends what changed, and nobody waits for anybody; later the
--- changes are folded into the sums. What is true is always sums plus changes, in one snapshot.
+-- Counts. A call that moves letters appends what changed, so that no call waits for another; later a worker folds the
+-- changes into the sums. A reader adds sums and changes, in one snapshot.
 CREATE TABLE {schema}.outbox_tallies (
     queue text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL, status text COLLATE "C" NOT NULL,
     category text COLLATE "C" NOT NULL DEFAULT '', policy text COLLATE "C" NOT NULL DEFAULT '',
@@ -135,7 +135,7 @@ CREATE TABLE {schema}.outbox_workers (
     lease_until timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- The clock of leases, which never jumps: see outbox_tick. `wall_at` is what the server's own clock said when it moved.
+-- The clock of leases, which never jumps: see outbox_tick. `wall_at` is the server's own time of its last tick.
 CREATE TABLE {schema}.outbox_clock (
     one boolean PRIMARY KEY DEFAULT true CHECK (one), lease_us bigint NOT NULL, wall_at timestamptz NOT NULL
 ) WITH (fillfactor = 10);
@@ -155,7 +155,7 @@ CREATE TABLE {schema}.outbox_audit (
     verb text NOT NULL, target text NOT NULL, count bigint NOT NULL, reason text NOT NULL
 );
 
-CREATE TABLE {schema}.outbox_calls (      -- what operators' calls were answered, for a caller who lost the answer
+CREATE TABLE {schema}.outbox_calls (      -- the answers to operators' calls, for a caller that lost its answer
     call bigint PRIMARY KEY, at timestamptz NOT NULL DEFAULT now(), answer bytea NOT NULL
 );
 
@@ -165,11 +165,34 @@ CREATE TABLE {schema}.event_handled (
     PRIMARY KEY (handler_name, idempotency_key)
 );
 
+CREATE TABLE {schema}.subscription (
+    event_type text COLLATE "C" NOT NULL, handler_name text COLLATE "C" NOT NULL,  -- the kind of the letter it gets
+    queue text COLLATE "C" NOT NULL DEFAULT 'default', created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (event_type, handler_name), CHECK (event_type <> handler_name)
+);
+
+CREATE TABLE {schema}.outbox_handled_broom (  -- where retention looks next among the handled keys
+    one boolean PRIMARY KEY DEFAULT true CHECK (one), handler_name text COLLATE "C" NOT NULL DEFAULT '',
+    idempotency_key text COLLATE "C" NOT NULL DEFAULT ''
+);
+INSERT INTO {schema}.outbox_handled_broom DEFAULT VALUES;
+
 CREATE TABLE {schema}.outbox_meta (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     version  integer NOT NULL,            -- the newest migration that was applied
-    oldest   integer NOT NULL DEFAULT 1,  -- the oldest release's schema number that still works with it
+    oldest   integer NOT NULL DEFAULT 1,  -- the oldest version of redrive, by its schema's number, that works with it
+    functions text COLLATE "C" NOT NULL DEFAULT '',  -- the digest of the functions that were applied
     broom    bigint NOT NULL DEFAULT 0,   -- where retention looks next
-    groups_broom text COLLATE "C" NOT NULL DEFAULT ''  -- … among the groups
+    groups_broom text COLLATE "C" NOT NULL DEFAULT ''  -- where it looks next among the groups
 );
 INSERT INTO {schema}.outbox_meta (version) VALUES (0);
+
+-- A letter as a claim returns it; due_us and cycle_us are NULL where they are created_us.
+CREATE TYPE {schema}.outbox_claimed AS (
+    seq bigint, id text, queue text, kind text, payload bytea, content_type text, key text, idempotency_key text,
+    priority smallint, due_us bigint, attempts integer, losses integer, policy text, generation bigint, origin text,
+    handler text, tenant text, cycles integer, cycle_us bigint, created_us bigint, updated_us bigint,
+    payload_version integer, token bigint, rich boolean, category text, error_type text, last_error text,
+    fingerprint text, why text, first_failed_us bigint, failed_us bigint, applied_policy text, release text,
+    plan text, waits_for integer, odd boolean, extras bytea, tries text, failure_history text
+);

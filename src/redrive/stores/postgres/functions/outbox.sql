@@ -1,71 +1,8 @@
--- Functions written anew: claims line by line, letters in the user's own transaction, one or many.
--- CREATE OR REPLACE keeps the signatures, so that workers of the schema before go on.
-
--- Claim up to p_limit due letters of one queue. p_sinces holds, for each kind, where to begin to look in its
--- high, medium and low line (NULL: at the start); it spares a claim the remains of letters claimed before. Letters
--- that became due in the last two seconds are always looked at. Who claims puts the letters in order.
-CREATE OR REPLACE FUNCTION {schema}.outbox_take(
-    p_queue text, p_kinds text[], p_sinces bigint[], p_generation bigint, p_limit integer, p_turns integer[],
-    p_worker text, p_call bigint, p_token bigint, p_now timestamptz, p_lease timestamptz
-) RETURNS SETOF {schema}.outbox_claimed LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_kinds text[];
-    v_priorities smallint[];
-    v_sinces timestamptz[];
-    v_counts bigint[];
-    v_now bigint := {schema}.outbox_us(p_now);
-    v_found bigint;
-BEGIN
-    SELECT array_agg(l.kind ORDER BY l.n), array_agg(l.priority ORDER BY l.n), array_agg(l.since ORDER BY l.n)
-      INTO v_kinds, v_priorities, v_sinces
-      FROM (SELECT u.n, p_kinds[(u.n - 1) / 3 + 1] AS kind, ((u.n - 1) % 3)::smallint AS priority,
-                   CASE WHEN u.since IS NULL THEN '-infinity'
-                        ELSE least({schema}.outbox_at(u.since), p_now - interval '2 seconds') END AS since
-              FROM unnest(p_sinces) WITH ORDINALITY AS u (since, n)) AS l
-     CROSS JOIN LATERAL (  -- LIMIT keeps the planner from reading a whole line to see whether it is empty
-           SELECT 1 FROM {schema}.outbox AS o
-            WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = l.kind
-              AND o.priority = l.priority AND o.due_at >= l.since AND o.due_at <= p_now
-            ORDER BY o.due_at, o.seq LIMIT 1) AS one;
-    IF v_kinds IS NULL THEN
-        RETURN;
-    END IF;
-    v_counts := CASE WHEN cardinality(v_kinds) = 1 THEN ARRAY[p_limit] ELSE {schema}.outbox_shares(
-        p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_turns, p_now, p_token) END;
-    FOR n IN 1 .. cardinality(v_kinds) LOOP
-        RETURN QUERY
-        UPDATE {schema}.outbox AS o
-           SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
-               worker = p_worker, updated_at = p_now
-         WHERE o.ctid = ANY (ARRAY(  -- where the rows that are locked stand: nobody else can move them
-               SELECT o.ctid FROM {schema}.outbox AS o
-                WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
-                  AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
-                  AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
-                  AND o.token < p_token
-                ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR NO KEY UPDATE SKIP LOCKED))
-        RETURNING o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key,
-               o.priority, CASE WHEN o.due_at <> o.occurred_at THEN {schema}.outbox_us(o.due_at) END,
-               o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
-               CASE WHEN o.cycle_at <> o.occurred_at THEN {schema}.outbox_us(o.cycle_at) END,
-               {schema}.outbox_us(o.occurred_at), v_now, o.payload_version, o.token,
-               o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd
-                   OR o.why IS DISTINCT FROM 'enqueued',
-               o.category, o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
-               {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras,
-               o.tries::text, CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
-        GET DIAGNOSTICS v_found = ROW_COUNT;
-        IF v_found > 0 THEN
-            INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
-            VALUES (p_queue, v_kinds[n], 'pending', -v_found), (p_queue, v_kinds[n], 'in_flight', v_found);
-        END IF;
-    END LOOP;
-END $$;
+-- Letters in a transaction of the user's own.
 
 -- Keep one letter in the caller's transaction; return the id that is kept already, or NULL if this one is now.
 -- Takes no lock that a worker waits for: the letter of an ordered queue is placed by whoever claims next.
-CREATE FUNCTION {schema}.outbox_accept(
+CREATE OR REPLACE FUNCTION {schema}.outbox_accept(
     p_id text, p_queue text, p_kind text, p_payload bytea, p_content_type text, p_key text, p_idempotency_key text,
     p_priority integer, p_delay bigint, p_due bigint, p_policy text, p_generation bigint, p_origin text,
     p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean
@@ -127,8 +64,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Keep many letters in the caller's transaction, in their order: for each what outbox_accept returns.
-CREATE FUNCTION {schema}.outbox_accept_many(
+-- Keep many letters in the caller's transaction, in their order: for each what outbox_accept returns. Their keys are
+-- locked first and in one order, so that two callers who name the same keys cannot block each other.
+CREATE OR REPLACE FUNCTION {schema}.outbox_accept_many(
     p_ids text[], p_queues text[], p_kinds text[], p_payloads bytea[], p_content_types text[], p_keys text[],
     p_idempotency_keys text[], p_priorities integer[], p_delays bigint[], p_dues bigint[], p_policies text[],
     p_generations bigint[], p_origins text[], p_handlers text[], p_tenants text[], p_extras bytea[],
@@ -137,6 +75,9 @@ CREATE FUNCTION {schema}.outbox_accept_many(
 AS $$
 DECLARE d record;
 BEGIN
+    PERFORM {schema}.outbox_lock_arrivals(array_agg(u.queue), array_agg(u.key))
+       FROM unnest(p_queues, p_keys) AS u (queue, key)
+       JOIN {schema}.outbox_queues AS q ON q.name = u.queue AND q.ordered WHERE u.key IS NOT NULL;
     FOR d IN
         SELECT * FROM unnest(
             p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,

@@ -1,7 +1,7 @@
 -- For people who work in SQL, in any language: enqueue in your own transaction, look, replay.
 
 -- The payload as JSON; NULL when it is none, or holds what jsonb cannot (such as \u0000).
-CREATE FUNCTION {schema}.outbox_json(payload bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT
+CREATE OR REPLACE FUNCTION {schema}.outbox_json(payload bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT
 AS $$
 BEGIN
     RETURN convert_from(payload, 'UTF8')::jsonb;
@@ -10,7 +10,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 -- The outbox with its payloads as JSON. The table itself keeps them as the bytes that came in.
-CREATE VIEW {schema}.outbox_events AS
+CREATE OR REPLACE VIEW {schema}.outbox_events AS
 SELECT id, event_type, event_version, occurred_at, source, target, channel, generation, workspace_id,
        {schema}.outbox_json(payload) AS payload, idempotency_key, trace_context, status, attempts, last_error,
        first_failed_at, failure_history, deleted_at, queue, key, priority, due_at, lease_until, worker, failed_at,
@@ -19,7 +19,7 @@ SELECT id, event_type, event_version, occurred_at, source, target, channel, gene
 
 -- For producers that can insert and cannot call a function: an insert into the view enqueues a letter. A column that
 -- the producer leaves out has the default of outbox_enqueue; RETURNING gives the letter that is kept.
-CREATE FUNCTION {schema}.outbox_write_event() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION {schema}.outbox_write_event() RETURNS trigger LANGUAGE plpgsql
 AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN  -- a row that changes behind the counts would make the books wrong
@@ -43,12 +43,12 @@ BEGIN
     SELECT * INTO NEW FROM {schema}.outbox_events WHERE id = NEW.id;  -- for RETURNING
     RETURN NEW;
 END $$;
-CREATE TRIGGER outbox_write_event INSTEAD OF INSERT OR UPDATE OR DELETE ON {schema}.outbox_events
+CREATE OR REPLACE TRIGGER outbox_write_event INSTEAD OF INSERT OR UPDATE OR DELETE ON {schema}.outbox_events
     FOR EACH ROW EXECUTE FUNCTION {schema}.outbox_write_event();
 
 -- Enqueue a letter in the caller's own transaction; return its id, or that of the letter already kept under its
 -- idempotency key. p_notify wakes workers at the commit (it takes a lock that all commits with NOTIFY share).
-CREATE FUNCTION {schema}.outbox_enqueue(
+CREATE OR REPLACE FUNCTION {schema}.outbox_enqueue(
     p_event_type text, p_payload jsonb, p_queue text DEFAULT 'default', p_id uuid DEFAULT NULL,
     p_idempotency_key text DEFAULT NULL, p_key text DEFAULT NULL, p_priority integer DEFAULT 1,
     p_delay interval DEFAULT '0', p_source text DEFAULT NULL, p_target text DEFAULT NULL,
@@ -111,7 +111,7 @@ BEGIN
 END $$;
 
 -- Give a failed letter another cycle, at once: the ended cycle goes to failure_history, id and key are kept.
-CREATE FUNCTION {schema}.outbox_replay(
+CREATE OR REPLACE FUNCTION {schema}.outbox_replay(
     event_id uuid, p_new_generation bigint, p_replayed_by text, p_reason text DEFAULT ''
 ) RETURNS void LANGUAGE plpgsql
 AS $$

@@ -4,7 +4,7 @@
 -- because letters go on moving while they are built. None if there is nothing to do, if somebody is building right now,
 -- or without the extension or the right to create it: then searching looks at every dead letter's text. May be called
 -- as often as one likes; an index whose building was interrupted is dropped and made again.
-CREATE FUNCTION {schema}.outbox_missing_indexes() RETURNS SETOF text LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION {schema}.outbox_missing_indexes() RETURNS SETOF text LANGUAGE plpgsql
 AS $$
 DECLARE
     v_there text[] := ARRAY(
@@ -41,7 +41,7 @@ BEGIN
     END IF;
 END $$;
 
--- In a schema that is just being made nobody can be kept waiting.
+-- A schema that is just being made has no other users yet: it gets these indexes at once.
 DO $build$
 DECLARE v_statement text;
 BEGIN

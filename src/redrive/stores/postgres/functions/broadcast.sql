@@ -1,40 +1,10 @@
--- Letters in a transaction of the user's own, events with several handlers, and how long handled keys are kept.
-
--- Let go those letters of outbox_unsure whose wait was over before it could be seen; every worker looks before it rests.
-CREATE FUNCTION {schema}.outbox_make_sure() RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET jit = off
-AS $$
-DECLARE v_seqs bigint[];
-BEGIN
-    WITH looked_at AS (
-        DELETE FROM {schema}.outbox_unsure WHERE ctid = ANY (ARRAY(
-            SELECT ctid FROM {schema}.outbox_unsure LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING seq)
-    SELECT array_agg(seq) INTO v_seqs FROM looked_at;
-    IF v_seqs IS NULL THEN
-        RETURN;
-    END IF;
-    -- Whoever delivers one of them right now did not see who waits: wait for its end, and look then.
-    PERFORM 1 FROM {schema}.outbox AS o
-      WHERE o.seq IN (SELECT w.on_seq FROM {schema}.outbox_waits AS w WHERE w.seq = ANY (v_seqs))
-      ORDER BY o.seq FOR SHARE;
-    PERFORM {schema}.outbox_let_go(ARRAY(
-        SELECT DISTINCT w.on_seq FROM {schema}.outbox_waits AS w
-          JOIN {schema}.outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged, and never delivered
-         WHERE w.seq = ANY (v_seqs) AND o.status = 'delivered'));
-END $$;
-
--- ---------------------------------------------------------------------- events with several handlers
-
-CREATE TABLE {schema}.subscription (
-    event_type text COLLATE "C" NOT NULL, handler_name text COLLATE "C" NOT NULL,  -- the kind of the letter it gets
-    queue text COLLATE "C" NOT NULL DEFAULT 'default', created_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (event_type, handler_name), CHECK (event_type <> handler_name)
-);
+-- Events with several handlers.
 
 -- Give each due event without a target to its subscribers: a letter for each, and the event is delivered, in one
--- transaction. One caller at a time, so that letters of a key follow the order of their events. Returns a row per
--- kind; one of zeros when there was nothing to do, and none at all when nobody subscribes to anything.
-CREATE FUNCTION {schema}.outbox_broadcast(p_limit integer, p_now bigint)
+-- transaction; one whose last subscriber leaves meanwhile stays. One caller at a time, so that letters of a key follow
+-- the order of their events. Returns a row per kind; one of zeros when there was nothing to do, and none at all when
+-- nobody subscribes to anything.
+CREATE OR REPLACE FUNCTION {schema}.outbox_broadcast(p_limit integer, p_now bigint)
 RETURNS TABLE (queue text, kind text, events bigint, letters bigint) LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
 AS $$
@@ -65,7 +35,7 @@ BEGIN
         v_seqs := {schema}.outbox_unhindered(ARRAY(
             SELECT o.seq FROM {schema}.outbox AS o
              WHERE o.seq = ANY (v_seqs) AND o.status = 'pending' AND o.held = 0 AND o.target IS NULL
-               FOR UPDATE SKIP LOCKED));
+               FOR NO KEY UPDATE SKIP LOCKED));
     END IF;
     IF cardinality(v_seqs) = 0 THEN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
@@ -95,7 +65,9 @@ BEGIN
         UPDATE {schema}.outbox AS o
            SET status = 'delivered', token = v_token, act = 0, attempts = o.attempts + 1, updated_at = v_now,
                why = 'broadcast'
-         WHERE o.seq = ANY (v_seqs) RETURNING o.queue, o.event_type),
+         WHERE o.seq = ANY (v_seqs)
+           AND o.event_type IN (SELECT s.event_type FROM {schema}.subscription AS s)  -- as the children see them
+        RETURNING o.queue, o.event_type),
     told AS (
         SELECT s.queue, s.event_type AS kind, count(*) AS events, 0::bigint AS letters FROM spread AS s GROUP BY 1, 2
         UNION ALL
@@ -107,12 +79,16 @@ BEGIN
                VALUES ('pending', t.letters - t.events), ('delivered', t.events), ('enqueued', t.letters)) AS s (status, n)
          WHERE s.n <> 0)
     SELECT * FROM told;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
+    END IF;
+    v_seqs := ARRAY(SELECT o.seq FROM {schema}.outbox AS o WHERE o.seq = ANY (v_seqs) AND o.status = 'delivered');
     PERFORM {schema}.outbox_let_go(v_seqs);
     PERFORM {schema}.outbox_advance(v_seqs);
 END $$;
 
 -- Where events with subscribers wait; not in paused queues, and not while the queue of a subscriber is full.
-CREATE FUNCTION {schema}.outbox_events_waiting() RETURNS TABLE (queue text, kind text, ordered boolean)
+CREATE OR REPLACE FUNCTION {schema}.outbox_events_waiting() RETURNS TABLE (queue text, kind text, ordered boolean)
 LANGUAGE sql STABLE
 AS $$
     SELECT l.queue, l.kind, coalesce(q.ordered, false)
@@ -127,7 +103,7 @@ AS $$
               AND {schema}.outbox_counted(f.name, '{pending,in_flight}') >= f.max_size)
 $$;
 
-CREATE FUNCTION {schema}.outbox_due_events(p_queue text, p_kind text, p_limit integer, p_now timestamptz)
+CREATE OR REPLACE FUNCTION {schema}.outbox_due_events(p_queue text, p_kind text, p_limit integer, p_now timestamptz)
 RETURNS bigint[] LANGUAGE sql STABLE
 AS $$
     SELECT ARRAY(
@@ -141,7 +117,7 @@ $$;
 
 -- Leave out events whose key is being enqueued in a subscriber's ordered queue right now: nobody waits for a user's
 -- open transaction; they come next time.
-CREATE FUNCTION {schema}.outbox_unhindered(p_seqs bigint[]) RETURNS bigint[] LANGUAGE sql
+CREATE OR REPLACE FUNCTION {schema}.outbox_unhindered(p_seqs bigint[]) RETURNS bigint[] LANGUAGE sql
 AS $$
     WITH wanted AS MATERIALIZED (
         SELECT o.seq, o.key, s.queue FROM {schema}.outbox AS o
@@ -155,57 +131,3 @@ AS $$
     SELECT ARRAY(SELECT seq FROM unnest(p_seqs) AS s (seq)
                   WHERE seq NOT IN (SELECT w.seq FROM wanted AS w JOIN busy AS b ON b.key = w.key AND b.queue = w.queue))
 $$;
-
--- ---------------------------------------------------------------------- handled keys
-
-CREATE TABLE {schema}.outbox_handled_broom (  -- where the broom looks next
-    one boolean PRIMARY KEY DEFAULT true CHECK (one), handler_name text COLLATE "C" NOT NULL DEFAULT '',
-    idempotency_key text COLLATE "C" NOT NULL DEFAULT ''
-);
-INSERT INTO {schema}.outbox_handled_broom DEFAULT VALUES;
-
--- Whether a letter with this key (or, without one, this id) is kept, in whichever queue and of whichever kind.
-CREATE FUNCTION {schema}.outbox_has_key(p_key text, p_queues text[], p_kinds text[]) RETURNS boolean LANGUAGE sql STABLE
-AS $$
-    SELECT EXISTS (
-        SELECT 1 FROM unnest(p_queues, p_kinds) AS p (queue, kind) CROSS JOIN LATERAL (
-               SELECT 1 FROM {schema}.outbox AS o
-                WHERE o.queue = p.queue AND o.event_type = p.kind AND o.idempotency_key = p_key LIMIT 1) AS one)
-        OR EXISTS (
-        SELECT 1 FROM {schema}.outbox AS o
-         WHERE o.id = CASE WHEN p_key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p_key::uuid END)
-$$;
-
--- Forget some keys that were handled more than p_kept seconds ago and of which no letter is kept any more.
-CREATE FUNCTION {schema}.outbox_retain_handled(p_kept double precision, p_limit integer, p_now bigint)
-RETURNS integer LANGUAGE plpgsql
-SET enable_seqscan = off SET jit = off
-AS $$
-DECLARE
-    v_before timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp()) - p_kept * interval '1 second';
-    v_queues text[];
-    v_kinds text[];
-    v_limit integer;
-    v_page {schema}.event_handled[];
-    v_removed integer;
-BEGIN
-    IF p_kept IS NULL OR NOT pg_try_advisory_xact_lock(hashtextextended('{schema}.outbox_handled_broom', 3)) THEN
-        RETURN 0;
-    END IF;
-    SELECT array_agg(queue), array_agg(kind) INTO v_queues, v_kinds FROM (
-        SELECT queue, kind FROM {schema}.outbox_tallies WHERE status = 'enqueued'
-        UNION SELECT queue, kind FROM {schema}.outbox_deltas WHERE status = 'enqueued') AS all_kinds;
-    v_limit := least(p_limit, greatest(10, 20000 / coalesce(cardinality(v_queues), 1)));  -- each key is looked up in each
-    v_page := ARRAY(
-        SELECT h FROM {schema}.event_handled AS h, {schema}.outbox_handled_broom AS b
-         WHERE (h.handler_name, h.idempotency_key) > (b.handler_name, b.idempotency_key)
-         ORDER BY h.handler_name, h.idempotency_key LIMIT v_limit);
-    DELETE FROM {schema}.event_handled AS h USING unnest(v_page) AS p
-     WHERE h.handler_name = p.handler_name AND h.idempotency_key = p.idempotency_key AND h.handled_at <= v_before
-       AND NOT {schema}.outbox_has_key(h.idempotency_key, v_queues, v_kinds);
-    GET DIAGNOSTICS v_removed = ROW_COUNT;
-    UPDATE {schema}.outbox_handled_broom
-       SET handler_name = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].handler_name ELSE '' END,
-           idempotency_key = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].idempotency_key ELSE '' END;
-    RETURN v_removed;
-END $$;

@@ -1,0 +1,94 @@
+-- Letters that wait for other letters (`after`).
+
+-- Let new letters wait for others. p_seqs holds the place of every draft, p_token is theirs; p_meant says, by id, which
+-- draft of the call is a duplicate, and of what: who waits for one waits for what is kept. What is p_lasting is a transaction of the user's own.
+CREATE OR REPLACE FUNCTION {schema}.outbox_wait(p_rich jsonb, p_seqs bigint[], p_token bigint, p_meant jsonb, p_lasting boolean)
+RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE
+    v_seqs bigint[];  -- who waits, and for whom: one of each for every pair
+    v_ids uuid[];
+    v_unknown text;
+    v_seq bigint;
+    v_held bigint;
+BEGIN
+    SELECT array_agg(p_seqs[r.n] ORDER BY r.n, a.place), array_agg(coalesce(
+               CASE WHEN (p_meant -> a.id ->> 0)::bigint < r.n THEN p_meant -> a.id ->> 1 END, a.id)::uuid ORDER BY r.n, a.place)
+      INTO v_seqs, v_ids
+      FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+     CROSS JOIN LATERAL unnest(r.after) WITH ORDINALITY AS a (id, place)
+     WHERE EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.seq = p_seqs[r.n]);
+    IF v_seqs IS NULL THEN
+        RETURN;
+    END IF;
+    -- In a short transaction nobody can deliver one of them between our look and our commit. In one of the user's own
+    -- they can only not be removed: no worker waits for it, and one that is missing later was purged, and not delivered.
+    IF p_lasting THEN
+        PERFORM 1 FROM {schema}.outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR KEY SHARE;
+    ELSE
+        PERFORM 1 FROM {schema}.outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR SHARE;
+    END IF;
+    -- LIMIT keeps the planner from going through the table for each of them, as it would after most letters were removed.
+    SELECT u.id INTO v_unknown  -- those that come later in the same call are unknown, too
+      FROM unnest(v_ids, v_seqs) WITH ORDINALITY AS u (id, seq, place)
+      LEFT JOIN LATERAL (SELECT n.seq, n.token FROM {schema}.outbox AS n WHERE n.id = u.id LIMIT 1) AS o ON true
+     WHERE o.seq IS NULL OR (o.token = p_token AND o.seq >= u.seq) ORDER BY u.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
+    END IF;
+    IF p_meant <> '{}' THEN  -- and says so: `after` stands last in the extras, and all ids are of one length
+        UPDATE {schema}.outbox AS o
+           SET extras = overlay(o.extras PLACING k.ids FROM octet_length(o.extras) - octet_length(k.ids) + 1)
+          FROM (SELECT u.seq, convert_to('["' || string_agg(u.id::text, '","' ORDER BY u.place) || '"]}', 'UTF8') AS ids
+                  FROM unnest(v_seqs, v_ids) WITH ORDINALITY AS u (seq, id, place) GROUP BY u.seq) AS k
+         WHERE o.seq = k.seq AND convert_to('"after":', 'UTF8') = substring(
+               o.extras FROM octet_length(o.extras) - octet_length(k.ids) - 7 FOR 8);
+    END IF;
+    FOR v_seq, v_held IN
+        WITH waits AS (
+            INSERT INTO {schema}.outbox_waits (on_seq, seq)
+            SELECT DISTINCT o.seq, u.seq FROM unnest(v_ids, v_seqs) AS u (id, seq)
+             CROSS JOIN LATERAL (SELECT n.seq, n.status FROM {schema}.outbox AS n WHERE n.id = u.id LIMIT 1) AS o
+             WHERE o.status <> 'delivered' RETURNING seq),
+        unsure AS (INSERT INTO {schema}.outbox_unsure SELECT DISTINCT seq FROM waits WHERE p_lasting)
+        SELECT seq, count(*) FROM waits GROUP BY seq
+    LOOP
+        UPDATE {schema}.outbox SET held = held + v_held WHERE seq = v_seq;
+    END LOOP;
+END $$;
+
+-- Let go those who waited for these letters, which were delivered.
+CREATE OR REPLACE FUNCTION {schema}.outbox_let_go(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM {schema}.outbox_waits) THEN
+        RETURN;
+    END IF;
+    WITH over AS (DELETE FROM {schema}.outbox_waits WHERE on_seq = ANY (p_seqs) RETURNING seq)
+    UPDATE {schema}.outbox AS o SET held = o.held - w.n
+      FROM (SELECT seq, count(*) AS n FROM over GROUP BY seq) AS w WHERE o.seq = w.seq;
+END $$;
+
+-- Let go those letters of outbox_unsure whose wait was over before it could be seen; every worker looks before it rests.
+CREATE OR REPLACE FUNCTION {schema}.outbox_make_sure() RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $$
+DECLARE v_seqs bigint[];
+BEGIN
+    WITH looked_at AS (
+        DELETE FROM {schema}.outbox_unsure WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM {schema}.outbox_unsure LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING seq)
+    SELECT array_agg(seq) INTO v_seqs FROM looked_at;
+    IF v_seqs IS NULL THEN
+        RETURN;
+    END IF;
+    -- Whoever delivers one of them right now did not see who waits: wait for its end, and look then.
+    PERFORM 1 FROM {schema}.outbox AS o
+      WHERE o.seq IN (SELECT w.on_seq FROM {schema}.outbox_waits AS w WHERE w.seq = ANY (v_seqs))
+      ORDER BY o.seq FOR SHARE;
+    PERFORM {schema}.outbox_let_go(ARRAY(
+        SELECT DISTINCT w.on_seq FROM {schema}.outbox_waits AS w
+          JOIN {schema}.outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged, and never delivered
+         WHERE w.seq = ANY (v_seqs) AND o.status = 'delivered'));
+END $$;
