@@ -190,7 +190,7 @@ class Drive:
     """
 
     def __init__(self, parts: Parts, store: Store, clock: FakeClock, facts: list[Fact]) -> None:
-        self.worker, self.processor, self.lines = parts
+        self.worker, self.processor, self.capacity = parts
         self.store, self.clock, self.facts = store, clock, facts
         self._resting = _resting()
 
@@ -204,7 +204,7 @@ class Drive:
         """
         for _ in range(rounds):
             await self.tick(rounds=rounds, patience=patience)
-            left = await self.store.backlog(self.lines.every_want())
+            left = await self.store.backlog(self.capacity.every_want())
             if not left.runnable and not left.in_flight:
                 return
             self.clock.advance(left.next_due or _STEP)
@@ -222,7 +222,7 @@ class Drive:
             rest = await self.processor.tick()
             if rest and self.processor.idle:
                 return
-            if rest and self.lines.running:
+            if rest and self.capacity.running:
                 await self._handlers(patience)
         raise AssertionError(f"there was always more to do, {rounds} rounds long; does a handler enqueue its own kind?")
 

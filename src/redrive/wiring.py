@@ -20,7 +20,7 @@ from redrive.engine.runners.processes.pool import ProcessEngine
 from redrive.engine.runners.tasks import TaskEngine
 from redrive.engine.runners.threads import ThreadEngine
 from redrive.engine.worker.breakers import Dependencies
-from redrive.engine.worker.capacity import Lines
+from redrive.engine.worker.capacity import Capacity
 from redrive.engine.worker.processor import Processor
 from redrive.engine.worker.worker import Worker
 from redrive.errors import NotSupported, SettingsError
@@ -162,7 +162,7 @@ class Parts(NamedTuple):
 
     worker: Worker
     processor: Processor
-    lines: Lines
+    capacity: Capacity
 
 
 def worker_name() -> str:
@@ -182,7 +182,7 @@ def build_worker(
     budgets: Mapping[str, BudgetRules | None],
 ) -> Parts:
     """Put a worker together for *handlers*; *budgets* are those of queues that say something of theirs."""
-    lines = Lines(
+    capacity = Capacity(
         handlers.values(),
         dict(concurrency),
         default=settings.concurrency,
@@ -190,13 +190,13 @@ def build_worker(
         generation=settings.generation,
     )
     tools = _Tools(
-        worker_name(), store, _engines(handlers, lines, clock), lines, Dependencies(store, breakers, announce)
+        worker_name(), store, _engines(handlers, capacity, clock), capacity, Dependencies(store, breakers, announce)
     )
     processor = Processor(
         store,
         handlers,
         tools.engines,
-        lines,
+        capacity,
         tools.dependencies,
         clock=clock,
         announce=announce,
@@ -205,7 +205,7 @@ def build_worker(
         release=settings.release,
         budgets=_asked_for(budgets, handlers, settings.budget),
     )
-    return Parts(_worker(tools, processor, settings, clock, announce), processor, lines)
+    return Parts(_worker(tools, processor, settings, clock, announce), processor, capacity)
 
 
 def _asked_for(
@@ -222,7 +222,7 @@ class _Tools(NamedTuple):
     name: str
     store: Store
     engines: dict[str, Engine]
-    lines: Lines
+    capacity: Capacity
     dependencies: Dependencies
 
 
@@ -234,7 +234,7 @@ def _worker(
         tools.store,
         processor,
         tools.engines,
-        tools.lines,
+        tools.capacity,
         tools.dependencies,
         clock=clock,
         announce=announce,
@@ -246,11 +246,11 @@ def _worker(
     )
 
 
-def _engines(handlers: Mapping[str, Handler], lines: Lines, clock: Clock) -> dict[str, Engine]:
-    """Return the engines that these handlers need, each with room for all that its lines may run at once."""
+def _engines(handlers: Mapping[str, Handler], capacity: Capacity, clock: Clock) -> dict[str, Engine]:
+    """Return the engines that these handlers need, each with room for all letters that may run at once."""
     sizes: Counter[str] = Counter()
     for handler in handlers.values():
-        sizes[handler.engine] += lines.by_kind[handler.kind].concurrency
+        sizes[handler.engine] += capacity.by_kind[handler.kind].concurrency
     made: dict[str, Engine] = {}
     if "async" in sizes:
         made["async"] = TaskEngine(clock=clock)

@@ -302,13 +302,13 @@ async def test_a_claim_lost_to_another_is_not_begun(driven, clock):
     async with driven(app) as test:
         await orders(app, *range(8))
         await ticks(test, 12)
-        waiting = [claim for line in test.lines.all for claim in line.ready]
+        waiting = [claim for slots in test.capacity.all for claim in slots.ahead.ready]
         assert waiting
         clock.advance(GONE)
         second = Drive(app.parts(), test.store, clock, [])
         await second.processor.rescue()
         await test.worker._beat()
-        assert not [claim for line in test.lines.all for claim in line.ready]
+        assert not [claim for slots in test.capacity.all for claim in slots.ahead.ready]
         gate.set()
         await second.run_until_idle()
         await test.run_until_idle()

@@ -230,12 +230,12 @@ async def test_what_waits_for_a_worker_process_does_not_begin_once_its_queue_is_
         await app.enqueue_many([app.draft("wait", {"gate": str(gate), "n": n}) for n in range(50)])
         for _ in range(4):
             await test.processor.tick()
-        assert test.lines.running == 50
+        assert test.capacity.running == 50
         pipe = await opened(gate)  # a letter has begun, and reads
         await app.desk.pause("default")
         await test.worker.attend()
         pipe.close()
-        while test.lines.running:
+        while test.capacity.running:
             with contextlib.suppress(OSError):
                 os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
             await asyncio.sleep(0.01)

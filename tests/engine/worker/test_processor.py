@@ -206,7 +206,7 @@ async def test_a_process_with_its_hands_full_leaves_the_store_alone(clock, kinds
         await app.enqueue_many([app.draft("slow", {}) for _ in range(50)])
         while await test.processor.tick() == 0:
             assert store.exchanges < 20
-        assert [test.lines.by_kind[kind].running for kind in kinds] == [4, 0][: len(kinds)]
+        assert [test.capacity.by_kind[kind].running for kind in kinds] == [4, 0][: len(kinds)]
         gate.set()
         await test.run_until_idle()
 
@@ -218,7 +218,7 @@ async def test_what_was_claimed_in_the_instant_of_a_cancellation_is_given_back(c
         letters = [(await app.enqueue("order.created", {})).id]
         rounds = asyncio.ensure_future(test.processor.tick())
         await asyncio.sleep(0)
-        [asked] = test.processor._asked  # the task that the cancellation has to meet
+        [asked] = test.processor.exchanges._asked  # the task that the cancellation has to meet
         asked.exchange.add_done_callback(lambda _: rounds.cancel())
         with pytest.raises(asyncio.CancelledError):
             await rounds

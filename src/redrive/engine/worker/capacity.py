@@ -1,15 +1,15 @@
 """
-How many letters of what may be claimed and run in this process.
+How many letters this process runs at once.
 
-Owns capacity: a line is one or more kinds of one queue that share limits; it knows what
-it holds ready, what runs, and how far ahead it may claim. Knows no store and no engine.
+Owns the slots: those of a queue, and those that one or more kinds of a queue share. What was claimed for
+slots and has not begun is in `ahead`. Knows no store and no engine.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
+from redrive.engine.worker.ahead import Ahead
 from redrive.stores.contract import Want
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Claim
 
 
-class Lane:
+class QueueSlots:
     """A queue's share of this process: how many of its letters run at once."""
 
     __slots__ = ("concurrency", "name", "running")
@@ -28,27 +28,14 @@ class Lane:
         self.name, self.concurrency, self.running = name, concurrency, 0
 
 
-class Line:
-    """Kinds of one queue that share limits."""
+class Slots:
+    """The slots that kinds of one queue share."""
 
-    __slots__ = (
-        "asked",
-        "batches",
-        "breaker",
-        "concurrency",
-        "generation",
-        "kinds",
-        "lane",
-        "most",
-        "ready",
-        "rests_until",
-        "running",
-        "size",
-    )
+    __slots__ = ("ahead", "breaker", "concurrency", "generation", "kinds", "queue", "rests_until", "running")
 
     def __init__(
         self,
-        lane: Lane,
+        queue: QueueSlots,
         kinds: tuple[str, ...],
         concurrency: int,
         most: int,
@@ -56,91 +43,101 @@ class Line:
         *,
         generation: int | None = None,
     ) -> None:
-        self.generation = generation  # only letters of this one, and those of none
-        self.lane, self.kinds, self.concurrency, self.breaker = lane, kinds, concurrency, breaker
-        self.most = max(most, concurrency)  # the farthest it may claim ahead
-        self.batches = 2 if most else 1  # one that runs, and one that is on its way if it may claim ahead at all
-        self.size = concurrency  # how many letters it wants to hold now
+        self.generation = generation  # claims letters of this one, and those of none
+        self.queue, self.kinds, self.concurrency, self.breaker = queue, kinds, concurrency, breaker
         self.running = 0
-        self.rests_until = 0.0  # a fault of ours met its last claim: when, by the worker's clock, it claims again
-        self.asked = 0  # how many the store was asked for and has not answered yet
-        self.ready: deque[Claim] = deque()
+        self.ahead = Ahead(concurrency, most)
+        self.rests_until = 0.0  # claims nothing before, by the worker's clock: a fault of ours met its last claim
 
     def want(self, limit: int | None = None) -> Want | None:
-        """Return what it lacks, None if it holds enough or has asked for it."""
-        lacking = min(self.size, self.batches * self.size - len(self.ready) - self.running - self.asked)
-        lacking = lacking if limit is None else min(lacking, limit - self.asked)
-        return Want(self.lane.name, self.kinds, lacking, self.generation) if lacking > 0 else None
+        """Return what to claim for these slots, None if they hold enough or have asked for it."""
+        lacking = self.ahead.lacking(self.running)
+        lacking = lacking if limit is None else min(lacking, limit - self.ahead.asked)
+        return Want(self.queue.name, self.kinds, lacking, self.generation) if lacking > 0 else None
 
     @property
     def may_start(self) -> bool:
-        """Whether one more may run."""
-        return self.running < self.concurrency and self.lane.running < self.lane.concurrency
+        """Whether one more letter may run."""
+        return self.running < self.concurrency and self.queue.running < self.queue.concurrency
 
-    def adapt(self, claimed: int) -> None:
-        """Claim farther ahead while letters are done as fast as they come, less far when they wait."""
-        if self.ready:
-            self.size = max(self.concurrency, self.size // 2)
-        elif claimed and not self.running:
-            self.size = min(self.most, self.size * 2)
+    def begin(self) -> None:
+        """Count one more letter as running."""
+        self.running += 1
+        self.queue.running += 1
+
+    def end(self) -> None:
+        """Count one letter less."""
+        self.running -= 1
+        self.queue.running -= 1
 
 
-class Lines:
-    """All lines of a process, by kind."""
+class Capacity:
+    """All slots of a process, by kind."""
 
     def __init__(
         self,
         handlers: Iterable[Handler],
-        lanes: dict[str, int],
+        concurrency: dict[str, int],
         *,
         default: int,
         prefetch: int,
         generation: int | None = None,
     ) -> None:
-        self._lanes = dict(lanes)
-        self._default, self._prefetch, self._generation = default, prefetch, generation
-        self.by_kind: dict[str, Line] = {}
-        self.all: list[Line] = []
-        shared: dict[str, list[Handler]] = {}
-        for handler in handlers:
-            plain = handler.engine == "async" and handler.concurrency is None and handler.breaker is None
-            name = handler.queue if plain else f"{handler.queue}\0{handler.kind}"
-            shared.setdefault(name, []).append(handler)
-        queues = {handlers[0].queue for handlers in shared.values()}
-        self._by_queue = {name: Lane(name, self._lanes.get(name, default)) for name in sorted(queues)}
-        for group in shared.values():
+        """Give each queue its *concurrency*, or the *default*."""
+        self._prefetch, self._generation = prefetch, generation
+        self.by_kind: dict[str, Slots] = {}
+        self.all: list[Slots] = []
+        groups = _sharing(handlers)
+        queues = sorted({group[0].queue for group in groups})
+        self._by_queue = {name: QueueSlots(name, concurrency.get(name, default)) for name in queues}
+        for group in groups:
             self._add(group)
 
     def _add(self, group: list[Handler]) -> None:
-        lane = self._by_queue[group[0].queue]
-        own = group[0].concurrency or lane.concurrency
-        # Threads and processes cannot be quick enough for a long line ahead of them.
+        queue = self._by_queue[group[0].queue]
+        own = group[0].concurrency or queue.concurrency
+        # Threads and processes are too slow for many letters claimed ahead of them.
         ahead = self._prefetch if group[0].engine == "async" else min(self._prefetch, 4 * own)
         most = ahead // 2  # a batch: two of them may be held
-        kinds, most_running = tuple(handler.kind for handler in group), min(own, lane.concurrency)
-        line = Line(lane, kinds, most_running, most, group[0].breaker, generation=self._generation)
-        self.all.append(line)
+        kinds, most_running = tuple(handler.kind for handler in group), min(own, queue.concurrency)
+        slots = Slots(queue, kinds, most_running, most, group[0].breaker, generation=self._generation)
+        self.all.append(slots)
         for handler in group:
-            self.by_kind[handler.kind] = line
+            self.by_kind[handler.kind] = slots
 
     def every_want(self) -> list[Want]:
-        """Return a want for all that this process handles."""
-        return [Want(line.lane.name, line.kinds, 1, line.generation) for line in self.all]
+        """Return a want for every kind that this process handles."""
+        return [Want(slots.queue.name, slots.kinds, 1, slots.generation) for slots in self.all]
 
-    def startable(self) -> Iterator[tuple[Line, Claim]]:
-        """Yield what may start now, in order, line by line; counts it as running."""
-        for line in self.all:
-            while line.ready and line.may_start:
-                line.running += 1
-                line.lane.running += 1
-                yield line, line.ready.popleft()
+    def startable(self) -> Iterator[tuple[Slots, Claim]]:
+        """Yield what may start now, in order, and count it as running."""
+        for slots in self.all:
+            ready = slots.ahead.ready
+            while ready and slots.may_start:
+                slots.begin()
+                yield slots, ready.popleft()
 
     def shrink(self) -> None:
-        """Claim no farther ahead than at the beginning."""
-        for line in self.all:
-            line.size = line.concurrency
+        """Claim no farther ahead than at the start."""
+        for slots in self.all:
+            slots.ahead.shrink()
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether any letter was claimed and has not begun."""
+        return any(slots.ahead.ready for slots in self.all)
 
     @property
     def running(self) -> int:
         """How many letters run."""
-        return sum(lane.running for lane in self._by_queue.values())
+        return sum(queue.running for queue in self._by_queue.values())
+
+
+def _sharing(handlers: Iterable[Handler]) -> list[list[Handler]]:
+    """Group handlers that share slots: those of a queue that are async and have no limit of their own."""
+    groups: dict[str, list[Handler]] = {}
+    for handler in handlers:
+        plain = handler.engine == "async" and handler.concurrency is None and handler.breaker is None
+        name = handler.queue if plain else f"{handler.queue}\0{handler.kind}"
+        groups.setdefault(name, []).append(handler)
+    return list(groups.values())

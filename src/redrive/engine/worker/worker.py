@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.runners.contract import Engine
     from redrive.engine.worker.breakers import Dependencies
-    from redrive.engine.worker.capacity import Lines
+    from redrive.engine.worker.capacity import Capacity
     from redrive.engine.worker.processor import Processor
     from redrive.stores.contract import Retention, Store
 
@@ -56,7 +56,7 @@ class Worker:
         store: Store,
         processor: Processor,
         engines: Mapping[str, Engine],
-        lines: Lines,
+        capacity: Capacity,
         dependencies: Dependencies,
         *,
         clock: Clock,
@@ -68,10 +68,10 @@ class Worker:
         retention: Retention,
     ) -> None:
         self.name = name
-        self._store, self._processor, self._engines, self._lines = store, processor, engines, lines
+        self._store, self._processor, self._engines, self._capacity = store, processor, engines, capacity
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
         self._lease, self._sweep, self._poll, self._drain, self._retention = lease, sweep, poll, drain, retention
-        self._kinds = tuple(sorted(lines.by_kind))
+        self._kinds = tuple(sorted(capacity.by_kind))
         self._stopped = asyncio.Event()
         self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
         self._faults = Faults(name, announce)
@@ -238,7 +238,7 @@ class Worker:
         with contextlib.suppress(StoreError):  # a store that is away has not said that nothing is left
             if await self._spreader.once():
                 return False
-            backlog = await self._store.backlog(self._lines.every_want())
+            backlog = await self._store.backlog(self._capacity.every_want())
             return not backlog.runnable and not backlog.in_flight
         return False
 
@@ -279,8 +279,8 @@ class Worker:
     async def _beat(self) -> None:
         """Show that this worker lives, and keep its claims."""
         held = list(self._processor.held.values())
-        queues = tuple(self._lines.by_kind[kind].lane.name for kind in self._kinds)
-        breakers = tuple(self._lines.by_kind[kind].breaker or "" for kind in self._kinds)
+        queues = tuple(self._capacity.by_kind[kind].queue.name for kind in self._kinds)
+        breakers = tuple(self._capacity.by_kind[kind].breaker or "" for kind in self._kinds)
         beat = WorkerBeat(name=self.name, kinds=self._kinds, queues=queues, breakers=breakers, in_flight=len(held))
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
 

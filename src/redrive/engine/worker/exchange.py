@@ -1,0 +1,160 @@
+"""
+Exchanges with the store that overlap with the handlers.
+
+Owns outcomes until the store has accepted them, and the exchanges under way: each settles what has ended and
+claims what is lacking, and the next one may begin before the handlers have run. Nothing is dropped when an
+exchange is cancelled or the store is away. Knows no rule, no handler, and not what to claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from redrive.engine.runners.tasks import begin
+from redrive.engine.worker.faults import NO_LETTERS
+from redrive.failpoints import hit
+from redrive.stores.contract import Exchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from redrive.core.decide import Outcome
+    from redrive.core.moves import Move
+    from redrive.engine.clock import Clock
+    from redrive.engine.worker.budgets import Budgets
+    from redrive.engine.worker.capacity import Capacity, Slots
+    from redrive.engine.worker.deciding import Deciding
+    from redrive.engine.worker.faults import Faults
+    from redrive.stores.contract import Claim, Store, Want
+
+    Settled = list[tuple[Claim, Move]]
+    Wants = list[tuple[Slots, Want]]
+
+_FAULT_REST = 5.0  # seconds for which slots claim nothing after their letters could not be read
+
+
+class _Asked(NamedTuple):
+    """An exchange under way, what it claims for which slots, and which queues were paused since it began."""
+
+    exchange: asyncio.Task[tuple[Settled, Exchanged]]
+    wants: Wants
+    paused: set[str]
+
+
+class Exchanges:
+    """The exchanges of one process with its store, answered in the order in which they began."""
+
+    def __init__(
+        self,
+        store: Store,
+        capacity: Capacity,
+        wants: Callable[[], Wants],
+        *,
+        deciding: Deciding,
+        budgets: Budgets,
+        faults: Faults,
+        clock: Clock,
+        lease: float,
+        worker: str,
+    ) -> None:
+        self._store, self._capacity, self._wants, self._deciding = store, capacity, wants, deciding
+        self._budgets, self._faults, self._clock = budgets, faults, clock
+        self._lease, self._worker = lease, worker
+        self._asked: deque[_Asked] = deque()  # the oldest first
+        self._decided: Settled = []  # the store was away when they were to be settled
+        self.outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
+        self.paused: set[str] = set()  # queues paused since the letters that came last were asked for
+
+    @property
+    def under_way(self) -> int:
+        """How many exchanges have begun and are not answered."""
+        return len(self._asked)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there are outcomes that no exchange has taken to the store."""
+        return bool(self.outcomes or self._decided)
+
+    def pause(self, queues: Collection[str]) -> None:
+        """Note that *queues* are paused now: what was asked for before may still bring their letters."""
+        for asked in self._asked:
+            asked.paused.update(queues)
+
+    def ask(self) -> None:
+        """Begin an exchange: settle what has ended, claim what is lacking."""
+        wants = self._wants()
+        for slots, want in wants:
+            slots.ahead.asked += want.limit
+        exchange = begin(self._exchange([want for _, want in wants]), asyncio.get_running_loop())
+        self._asked.append(_Asked(exchange, wants, set()))
+
+    async def answer(self) -> tuple[Settled, Exchanged]:
+        """Return the oldest answer; if a fault of ours prevents it, settle one by one, and claim the next time."""
+        try:
+            return await self._answer()
+        except NO_LETTERS:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours, at some letter
+            if not self._decided:  # no settlement is to blame
+                return [], Exchanged((), await self._claim_each(error))
+        return await self._settle_each()
+
+    async def _answer(self) -> tuple[Settled, Exchanged]:
+        """Wait for the oldest exchange; if our caller is cancelled it goes on, and is answered the next time."""
+        if not self._asked:
+            self.ask()
+        exchange, wants, paused = self._asked[0]
+        if not exchange.done():
+            await asyncio.wait((exchange,))  # a shield would drop what was claimed if both end in the same instant
+        self._asked.popleft()
+        for slots, want in wants:
+            slots.ahead.asked -= want.limit
+        self.paused = paused
+        return exchange.result()
+
+    async def _exchange(self, wants: list[Want]) -> tuple[Settled, Exchanged]:
+        settlements = self._decide_all()
+        try:
+            if self._budgets.owes:
+                await self._budgets.pay(settlements)
+            return settlements, await self._store.exchange(settlements, wants, lease=self._lease, worker=self._worker)
+        except BaseException:  # cancelled or refused: keep the decisions, and decide nothing twice
+            self._decided = settlements + self._decided
+            raise
+
+    def _decide_all(self) -> Settled:
+        """Decide each outcome, once; return what is to be settled, with what waited for the store."""
+        hit("processor.before_decide")
+        outcomes, self.outcomes = self.outcomes, []
+        moves = self._deciding.moves(outcomes)
+        if self._budgets.any:
+            self._budgets.count(outcomes, moves)
+        before, self._decided = self._decided, []
+        return before + moves
+
+    # ------------------------------------------------------------------ faults of ours
+
+    async def _settle_each(self) -> tuple[Settled, Exchanged]:
+        settlements, self._decided = self._decided, []
+        self._budgets.forget()
+        settled: Settled = []
+        try:
+            settled, accepted = await self._faults.settle_each(self._store, settlements)
+        finally:
+            self._decided = settlements[len(settled) :] + self._decided
+        return settled, Exchanged(accepted, [])
+
+    async def _claim_each(self, error: Exception) -> list[Claim]:
+        """Claim for one set of slots after the other; slots whose letters cannot be read rest, the others go on."""
+        if len(self._capacity.all) == 1:
+            raise error
+        wants = self._wants()
+        claim = partial(self._store.claim, lease=self._lease, worker=self._worker)
+        claims, unread = await self._faults.claim_each(claim, [want for _, want in wants])
+        for slots, want in wants:
+            if want in unread:
+                slots.rests_until = self._clock.monotonic() + _FAULT_REST
+        return claims
