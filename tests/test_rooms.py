@@ -87,7 +87,7 @@ def lint_file(name: str, code: str) -> str:
 
 
 @pytest.mark.parametrize("code", BANNED)
-@pytest.mark.parametrize("module", ["core/decide.py", "desk/replay.py", "engine/processor.py", "app.py"])
+@pytest.mark.parametrize("module", ["core/decide.py", "desk/replay.py", "engine/worker/processor.py", "app.py"])
 def test_nobody_else_reads_a_clock_or_rolls_dice(module: str, code: str):
     assert "TID251" in lint_file(f"src/redrive/{module}", code)
 
