@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import re
 import sys
+import textwrap
 import types
 
 import pytest
 from tests.docs.pages import DOCS, blocks
 from tests.sources.outbox.users import set_up_django
+
+from redrive import Letter
 
 PAGE = DOCS / "how-to" / "outbox.md"
 URL = "postgresql://shop@db.example/shop"
@@ -58,3 +62,28 @@ def _execute_apart(code: types.CodeType, module: types.ModuleType) -> None:
 
     eval(code, vars(module))  # noqa: S307 - our own page
     connections.close_all()
+
+
+WRONG, RIGHT = (
+    textwrap.dedent(code)
+    for code in re.findall(
+        r'^    ```python title="(?:wrong|right)"\n(.*?)^    ```$', PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+)
+
+
+@pytest.mark.parametrize(("code", "bookings"), [(WRONG, 0), (RIGHT, 1)], ids=["wrong", "right"])
+async def test_the_warning_shows_how_an_effect_is_lost_and_how_it_is_kept(app, url, connection, code, bookings):
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    orm = pytest.importorskip("sqlalchemy.orm")
+    await connection.execute("DROP TABLE IF EXISTS orders, bookings; CREATE TABLE orders (id integer, state text)")
+    await connection.execute("CREATE TABLE bookings (id integer)")
+    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    names = {"app": app, "engine": engine, "text": sqlalchemy.text, "Session": orm.Session, "Letter": Letter}
+    exec(code, names)  # noqa: S102 - our own page
+    app.handler("order.paid")(names["book"])
+    receipt = await app.enqueue("order.paid", {"order": 17})
+    await app.run(until_idle=True, signals=False)
+    engine.dispose()
+    assert (await app.desk.show(receipt.id)).status == "delivered"
+    assert await connection.fetchval("SELECT count(*) FROM bookings") == bookings
