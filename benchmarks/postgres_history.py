@@ -51,7 +51,7 @@ _SEARCHED = "error:~"  # no index serves these on PostgreSQL, and it says so
 def prepare(url: str, sizes: Sizes) -> str:
     """Return the name of a database with that history; it is built once and kept until the schema changes."""
     stamp = hashlib.sha256(b"%d" % _CONTENTS)
-    for migration in sorted((ROOT / "src/redrive/stores/postgres/migrations").glob("*.sql")):
+    for migration in sorted((ROOT / "src/redrive/stores/postgres/sql").glob("*/*.sql")):
         stamp.update(migration.read_bytes())
     prefix = f"{server.KEPT}_{sizes.failed}_{sizes.delivered}_"
     name = prefix + stamp.hexdigest()[:12]

@@ -8,7 +8,7 @@ from collections import Counter
 from tests.torture.nursery import ROOT
 
 from redrive.core.letter import CYCLES_KEPT, TRIES_KEPT
-from redrive.stores.postgres import schema
+from redrive.stores.postgres.sql import schema
 
 STORE = ROOT / "src" / "redrive" / "stores" / "postgres"
 DEFINITION = re.compile(r"^CREATE OR REPLACE FUNCTION \{schema\}\.(\w+)\(.*?\$\$;$", re.DOTALL | re.MULTILINE)
@@ -19,7 +19,7 @@ UNFILLED = re.compile(r"(?<!')\{[a-z_]+\}")  # what follows a quote is the liter
 
 
 def _functions() -> str:
-    return "\n".join(file.read_text() for file in sorted((STORE / "functions").glob("*.sql")))
+    return "\n".join(file.read_text() for file in sorted((STORE / "sql" / "functions").glob("*.sql")))
 
 
 def _definitions() -> dict[str, str]:
@@ -28,20 +28,20 @@ def _definitions() -> dict[str, str]:
 
 def test_every_function_is_defined_once_and_in_the_folder_of_functions():
     folders = ("functions", "migrations")
-    texts = [file.read_text() for folder in folders for file in (STORE / folder).glob("*.sql")]
+    texts = [file.read_text() for folder in folders for file in (STORE / "sql" / folder).glob("*.sql")]
     counts = Counter(name for text in texts for name in ANY_DEFINITION.findall(text))
     assert counts == Counter({f"{{schema}}.{name}": 1 for name in _definitions()})
     assert len(counts) > 40
 
 
 def test_every_file_of_functions_is_applied():
-    assert sorted(schema.FUNCTIONS) == sorted(file.stem for file in (STORE / "functions").glob("*.sql"))
+    assert sorted(schema.FUNCTIONS) == sorted(file.stem for file in (STORE / "sql" / "functions").glob("*.sql"))
 
 
 def test_every_function_that_is_called_exists_and_every_one_is_called_or_meant_for_people():
     defined = _definitions()
     views_and_triggers = DEFINITION.sub("", _functions())
-    sources = [file.read_text() for file in (STORE / "statements.sql", *STORE.rglob("*.py"))]
+    sources = [file.read_text() for file in (STORE / "sql" / "statements.sql", *STORE.rglob("*.py"))]
     called = {name for text in (views_and_triggers, *sources) for name in CALL.findall(text)}
     for name, text in defined.items():
         called |= set(CALL.findall(text)) - {name}

@@ -12,8 +12,7 @@ from tests.stores.samples import DELIVERED, KIND, LEASE, QUEUE, claim, draft, le
 
 from redrive.core.letter import Priority
 from redrive.stores.contract import QueueSpec, Want, books
-from redrive.stores.postgres import PostgresStore, claiming
-from redrive.stores.postgres import store as face
+from redrive.stores.postgres import PostgresStore, claiming, exchanging
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ async def test_every_letter_runs_once(store, stores):
 
 
 async def test_what_is_settled_on_one_connection_makes_room_for_claims_on_the_other(store, monkeypatch):
-    monkeypatch.setattr(face, "_MANY", 1)
+    monkeypatch.setattr(exchanging, "_MANY", 1)
     await store.declare([QueueSpec(name=QUEUE, max_in_flight=2)])
     await put(store, *"abcd")
     settled = [(each, DELIVERED) for each in await claim(store, 2)]

@@ -20,7 +20,7 @@ from tests.torture.runs import plug, upgrade
 from tests.torture.runs.kills import come_to_rest
 from tests.torture.workload import wait_for
 
-from redrive.stores.postgres import schema
+from redrive.stores.postgres.sql import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redrive.stores.postgres import schema
+from redrive.stores.postgres.sql import schema
 
 SCHEMA = 1
 _MADE = Path(__file__).parent / "schema.sql"

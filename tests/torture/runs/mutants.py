@@ -146,7 +146,7 @@ def _delivered_unrun() -> None:
 
 def _rewrite(*changes: tuple[str, str]) -> None:
     """Change the text of the SQL functions before this process makes the schema; each change must find something."""
-    from redrive.stores.postgres import schema  # noqa: PLC0415 - only where there is a driver
+    from redrive.stores.postgres.sql import schema  # noqa: PLC0415 - only where there is a driver
 
     original = schema.functions
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from redrive.stores.postgres import PostgresStore, schema
+from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.sql import schema
 
 _migrations, _functions = schema.migrations, schema.functions
 

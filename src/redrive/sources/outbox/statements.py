@@ -16,7 +16,7 @@ import msgspec
 from redrive.errors import LetterNotFound, QueueFull, SourceError, StoreUnavailable
 from redrive.stores.contract import Receipt
 from redrive.stores.postgres.putting import row_of
-from redrive.stores.postgres.statements import statements
+from redrive.stores.postgres.sql.statements import statements
 from redrive.stores.postgres.texts import name, unescape
 
 if TYPE_CHECKING:

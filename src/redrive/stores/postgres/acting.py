@@ -1,5 +1,5 @@
 """
-The operator's writes: replay, archive, cancel, restore, purge, edit, plans, retention.
+The operator's writes: replay, archive, cancel, restore, purge, edit, plans.
 
 Owns carrying them out, many rows at a time, with the audit entry in the same transaction.
 Which status a verb needs is said in `core.moves`, not here.
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.letter import Letter
-    from redrive.stores.contract import Retention
-    from redrive.stores.postgres.server.transaction import Turn
+    from redrive.stores.postgres.server.transaction import Transaction
 
 
 class Doing(NamedTuple):
@@ -45,90 +44,90 @@ class Doing(NamedTuple):
 
 
 async def act(
-    turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
+    transaction: Transaction, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
 ) -> list[Letter]:
     """Act on these letters, all or none."""
     ids = list(dict.fromkeys(canonical(letter_id) for letter_id in letter_ids))
     if not ids:
         return []
-    places = {row["id"]: row["seq"] for row in await turn.rows("look", ids)}
+    places = {row["id"]: row["seq"] for row in await transaction.rows("look", ids)}
     for letter_id in ids:
         if letter_id not in places:
             raise LetterNotFound(letter_id)
-    locked = {row["id"]: row for row in await _lock(turn, list(places.values()))}
+    locked = {row["id"]: row for row in await _lock(transaction, list(places.values()))}
     for letter_id in ids:
         if letter_id not in locked:
             raise LetterNotFound(letter_id)
         check_verb(verb, letter_id, status_of(locked[letter_id]["status"]))
     seqs = [places[letter_id] for letter_id in ids]
-    before = await finding.letters(turn, seqs) if verb == "purge" else {}
-    await _carry_out(turn, verb, seqs, Doing(by, reason, generation=generation))
+    before = await finding.letters(transaction, seqs) if verb == "purge" else {}
+    await _carry_out(transaction, verb, seqs, Doing(by, reason, generation=generation))
     target = ids[0] if len(ids) == 1 else f"{len(ids)} letters"
-    await turn.audit(by, verb, target, len(ids), reason)
-    after = before or await finding.letters(turn, seqs)
+    await transaction.audit(by, verb, target, len(ids), reason)
+    after = before or await finding.letters(transaction, seqs)
     return [after[seq] for seq in seqs]
 
 
-async def _lock(turn: Turn, seqs: list[int]) -> list[Any]:
+async def _lock(transaction: Transaction, seqs: list[int]) -> list[Any]:
     """Lock the lanes of these letters, then the letters; return them as they are from now on."""
-    await turn.rows("lock_lanes", seqs)
-    return await turn.rows("lock", seqs)
+    await transaction.rows("lock_lanes", seqs)
+    return await transaction.rows("lock", seqs)
 
 
-async def _carry_out(turn: Turn, verb: str, seqs: list[int], doing: Doing) -> None:
+async def _carry_out(transaction: Transaction, verb: str, seqs: list[int], doing: Doing) -> None:
     """Carry out *verb* on letters that are locked and fit it."""
     odd = is_odd(doing.by + doing.reason + doing.plan)
-    by, plan, now = escape(doing.by), escape(doing.plan), turn.now.wall
+    by, plan, now = escape(doing.by), escape(doing.plan), transaction.now.wall
     match verb:
         case "replay":
-            await turn.rows("replay", seqs, doing.generation, by, escape(doing.reason), plan, odd, now)
+            await transaction.rows("replay", seqs, doing.generation, by, escape(doing.reason), plan, odd, now)
         case "archive" | "cancel":
-            await turn.rows("archive", seqs, by, plan, odd, now)
+            await transaction.rows("archive", seqs, by, plan, odd, now)
         case "restore":
-            await turn.rows("restore", seqs, by, plan, odd, now)
+            await transaction.rows("restore", seqs, by, plan, odd, now)
         case "purge":
-            await turn.rows("wait_for_users")  # who enqueues a letter that is to wait for one of them
-            await turn.rows("purge", seqs)
+            await transaction.rows("wait_for_users")  # who enqueues a letter that is to wait for one of them
+            await transaction.rows("purge", seqs)
 
 
 # ---------------------------------------------------------------------- plans
 
 
-async def start_plan(turn: Turn, plan: Plan) -> Plan:
+async def start_plan(transaction: Transaction, plan: Plan) -> Plan:
     """Keep *plan*; its cut-off is now."""
-    token, now_us = await turn.value("newest_token"), await turn.now_us()
+    token, now_us = await transaction.value("newest_token"), await transaction.now_us()
     kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
-    await _keep_plan(turn, kept)
-    await turn.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
+    await _keep_plan(transaction, kept)
+    await transaction.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
 
-async def _keep_plan(turn: Turn, plan: Plan) -> None:
+async def _keep_plan(transaction: Transaction, plan: Plan) -> None:
     told = {field: escape(getattr(plan, field)) for field in _TOLD}
-    await turn.rows("write_plan", told["id"], encode(msgspec.structs.replace(plan, **told)))
+    await transaction.rows("write_plan", told["id"], encode(msgspec.structs.replace(plan, **told)))
 
 
 _plan_decoder = msgspec.json.Decoder(Plan)
 _TOLD = ("id", "query", "by", "reason")  # what people say
 
 
-async def read_plan(turn: Turn, plan_id: str, statement: str = "read_plan") -> Plan:
+async def read_plan(transaction: Transaction, plan_id: str, statement: str = "read_plan") -> Plan:
     """Return a plan."""
-    value = await turn.value(statement, escape(plan_id))
+    value = await transaction.value(statement, escape(plan_id))
     if value is None:
         raise PlanNotFound(plan_id)
     plan = _plan_decoder.decode(value)
     return msgspec.structs.replace(plan, **{field: unescape(getattr(plan, field)) for field in _TOLD})
 
 
-async def step(turn: Turn, plan_id: str, limit: int) -> Step:
+async def step(transaction: Transaction, plan_id: str, limit: int) -> Step:
     """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
-    plan = await read_plan(turn, plan_id, "lock_plan")
+    plan = await read_plan(transaction, plan_id, "lock_plan")
     if plan.done:
         return Step(plan=plan, acted=(), skipped=0)
     most = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
-    page = await _next_page(turn, plan, limit, most)
-    acted = await _act_on(turn, plan, page.seqs)
+    page = await _next_page(transaction, plan, limit, most)
+    acted = await _act_on(transaction, plan, page.seqs)
     after = msgspec.structs.replace(
         plan,
         cursor=page.cursor,
@@ -137,7 +136,7 @@ async def step(turn: Turn, plan_id: str, limit: int) -> Step:
         done=page.looked_at < limit or (plan.limit is not None and plan.acted + len(acted) >= plan.limit),
     )
     hit("step.inside")
-    await _keep_plan(turn, after)
+    await _keep_plan(transaction, after)
     return Step(plan=after, acted=tuple(acted), skipped=page.looked_at - len(acted))
 
 
@@ -149,67 +148,60 @@ class NextPage(NamedTuple):
     looked_at: int
 
 
-async def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> NextPage:
-    compiled = compile_query(parse(plan.query), turn.sql["schema"], plan.created_us)
+async def _next_page(transaction: Transaction, plan: Plan, limit: int, most: int) -> NextPage:
+    compiled = compile_query(parse(plan.query), transaction.sql["schema"], plan.created_us)
     n = len(compiled.bindings)
-    columns = "seq" if compiled.rest.is_empty else turn.sql["letter"]
+    columns = "seq" if compiled.rest.is_empty else transaction.sql["letter"]
     # The verb's own status, as a literal: acts touch nothing else, and a partial index answers it.
     sql = (
-        f"SELECT {columns} FROM {turn.sql['schema']}.outbox "  # noqa: S608 - parameters only
+        f"SELECT {columns} FROM {transaction.sql['schema']}.outbox "  # noqa: S608 - parameters only
         f"WHERE status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ${n + 1} AND seq > ${n + 2} "
         f"ORDER BY seq LIMIT ${n + 3}"
     )
     seqs: list[int] = []
     cursor, looked_at = plan.cursor, 0
-    for row in await turn.fetch(sql, *compiled.bindings, plan.cutoff, plan.cursor, limit):
+    for row in await transaction.fetch(sql, *compiled.bindings, plan.cutoff, plan.cursor, limit):
         if len(seqs) == most:
             break
         cursor, looked_at = row[0], looked_at + 1
-        if compiled.rest.is_empty or compiled.rest.matches(letter_of(row, turn.whole), plan.created_us):
+        if compiled.rest.is_empty or compiled.rest.matches(letter_of(row, transaction.whole), plan.created_us):
             seqs.append(row[0])
     return NextPage(seqs, cursor, looked_at)
 
 
-async def _act_on(turn: Turn, plan: Plan, seqs: list[int]) -> list[str]:
+async def _act_on(transaction: Transaction, plan: Plan, seqs: list[int]) -> list[str]:
     """Act on those that nobody moved since they were looked at; return their ids."""
     if not seqs:
         return []
     fit = [
         row
-        for row in await _lock(turn, seqs)
+        for row in await _lock(transaction, seqs)
         if row["status"] == VERBS[plan.verb].value and row["token"] <= plan.cutoff
     ]
     if fit:
         await _carry_out(
-            turn, plan.verb, [row["seq"] for row in fit], Doing(plan.by, plan.reason, plan.id, plan.generation)
+            transaction, plan.verb, [row["seq"] for row in fit], Doing(plan.by, plan.reason, plan.id, plan.generation)
         )
-        await turn.audit(plan.by, plan.verb, f"plan {plan.id}", len(fit), plan.reason)
+        await transaction.audit(plan.by, plan.verb, f"plan {plan.id}", len(fit), plan.reason)
     return [row["id"] for row in fit]
 
 
-# ---------------------------------------------------------------------- edit and retention
+# ---------------------------------------------------------------------- edit
 
 
-async def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str) -> Letter:
+async def edit(
+    transaction: Transaction, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str
+) -> Letter:
     """Replace the payload, compare-and-set on its version."""
     letter_id = canonical(letter_id)
-    found = await turn.row("look", [letter_id])
+    found = await transaction.row("look", [letter_id])
     if found is None:
         raise LetterNotFound(letter_id)
-    locked = await turn.row("version", found["seq"])
+    locked = await transaction.row("version", found["seq"])
     if locked is None:  # it was removed in this moment
         raise LetterNotFound(letter_id)
     check_edit(letter_id, status_of(locked["status"]), locked["payload_version"], version)
     payload, content_type = body
-    await turn.rows("edit", found["seq"], payload, escape(content_type), turn.now.wall)
-    await turn.audit(by, "edit", letter_id, 1, reason)
-    return (await finding.letters(turn, [found["seq"]]))[found["seq"]]
-
-
-async def retain(turn: Turn, retention: Retention, limit: int) -> int:
-    """Look at some letters and remove those past their time."""
-    kept = (retention.delivered, retention.archived, retention.failed)
-    await turn.rows("make_sure")  # a worker that is never out of work makes sure here
-    removed = int(await turn.value("retain", *kept, limit, turn.now.wall))
-    await turn.value("retain_handled", retention.handled, limit, turn.now.wall)
-    return removed
+    await transaction.rows("edit", found["seq"], payload, escape(content_type), transaction.now.wall)
+    await transaction.audit(by, "edit", letter_id, 1, reason)
+    return (await finding.letters(transaction, [found["seq"]]))[found["seq"]]

@@ -1,10 +1,10 @@
 """
-Claims: what is asked for, and from where.
+Claims: what a worker asks for, what is left to claim, and claims whose worker is gone.
 
-Owns the turns among priorities and the hints: where in the line of due letters this process
-claimed last. A claim that begins there does not walk over the remains of letters claimed
-before, which pile up while somebody holds a transaction open. A hint is never the truth: a
-claim that comes back short looks at the whole line, and so does one claim a second.
+Owns the shares of the priorities and the hints: where in the line of due letters this process claimed last. A claim
+that begins there does not walk over the dead tuples of letters claimed before, which pile up while a transaction is
+open. A hint may be wrong: a claim that comes back short looks at the whole line, and so does one claim a second.
+Knows no settlement; `exchanging` sends a claim.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from redrive.core.letter import age_of
 from redrive.core.priority_shares import TURNS
+from redrive.stores.contract import Backlog, Claim
+from redrive.stores.postgres import rows
 from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redrive.stores.contract import Claim, Want
+    from redrive.stores.contract import Want
+    from redrive.stores.postgres.server.calls import Calls
+    from redrive.stores.postgres.server.lease_clock import Ticker
+    from redrive.stores.postgres.server.transaction import Transaction
 
 _EVERY = 1.0  # seconds between two looks at the whole line
 _DEAR = 0.05  # seconds: a look that takes longer is not taken just because a claim came back short
@@ -30,11 +36,11 @@ Line = tuple[str, str, int]  # queue, kind, priority
 
 
 class Taker:
-    """Remembers, per process, whose turn it is and where it claimed last."""
+    """Remembers, per process, which share is next and where it claimed last."""
 
     def __init__(self, *, hints: bool = True) -> None:
         self._hints = hints
-        self._turn = 0
+        self._share = 0
         self._newest: dict[Line, int] = {}  # when the newest letter claimed was due, in microseconds
         self._whole_at = self._short_at = 0.0  # when the whole line is looked at next
 
@@ -53,8 +59,8 @@ class Taker:
             for want in wants
             if want.limit > 0 and want.kinds
         ]
-        turns = [*TURNS[self._turn :], *TURNS[: self._turn]]
-        return Asking(msgspec.json.encode(asked).decode(), turns, whole, began >= self._short_at, began)
+        shares = [*TURNS[self._share :], *TURNS[: self._share]]
+        return Asking(msgspec.json.encode(asked).decode(), shares, whole, began >= self._short_at, began)
 
     def _sinces(self, want: Want) -> list[int | None]:
         return [self._newest.get((want.queue, kind, priority)) for kind in want.kinds for priority in range(3)]
@@ -66,7 +72,7 @@ class Taker:
             dear = (now - asking.began) * _SHARE
             self._whole_at = now + max(_EVERY, dear)
             self._short_at = now + dear if now - asking.began > _DEAR else 0.0
-        self._turn = (self._turn + len(claims)) % len(TURNS)
+        self._share = (self._share + len(claims)) % len(TURNS)
         claims.sort(key=_order)
         if self._hints:
             self._newest.update(
@@ -79,7 +85,7 @@ class Asking(msgspec.Struct, frozen=True):
     """The arguments of one claim."""
 
     wants: str
-    turns: list[int]
+    shares: list[int]
     whole: bool
     again: bool  # whether a short claim may look at the whole line
     began: float
@@ -88,3 +94,37 @@ class Asking(msgspec.Struct, frozen=True):
 def _order(claim: Claim) -> tuple[Any, ...]:
     letter = claim.letter
     return letter.priority, letter.due_us, claim.ref
+
+
+# ---------------------------------------------------------------------- what a worker looks at between its rounds
+
+
+async def backlog(transaction: Transaction, wants: Sequence[Want]) -> Backlog:
+    """Return what is left of these queues and kinds, of the one generation that the wants have."""
+    pairs = {(name(want.queue), name(kind)) for want in wants for kind in want.kinds}
+    queues, kinds = [queue for queue, _ in pairs], [kind for _, kind in pairs]
+    generation = wants[0].generation if wants else None
+    await transaction.rows("place_arrivals", queues)  # lanes before letters: every call locks in this order
+    await transaction.rows("make_sure")
+    due, in_flight = await transaction.row("left", queues, kinds, transaction.now.wall, generation)
+    return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
+
+
+async def some_ended(calls: Calls, ticker: Ticker) -> bool:
+    """Move the clock of leases on, and return whether it has passed the end of one."""
+
+    async def work(connection: Any, _again: bool) -> bool:  # noqa: FBT001 - every work is called like this
+        tick = ticker.ask()
+        [clock] = await calls.fetch(connection, "tick", tick.seen, tick.passed, calls.now().lease)
+        ticker.heard(tick, clock)
+        return bool(clock["over"])
+
+    return await calls.ask(work)
+
+
+async def expired(transaction: Transaction, limit: int) -> list[Claim]:
+    """Return claims whose lease ended, the longest ended first."""
+    found = await transaction.rows("expired", transaction.now.lease, limit)
+    now_us = await transaction.now_us() if found else 0
+    letters = [(row[0], rows.letter_of(row, transaction.whole)) for row in found]
+    return [Claim(letter, seq, age_of(letter, now_us)) for seq, letter in letters]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from redrive.stores.postgres.server.calls import Calls
-    from redrive.stores.postgres.server.transaction import Turn
+    from redrive.stores.postgres.server.transaction import Transaction
 
 _NO_ID = "its id is no UUID, and PostgreSQL keeps letters by nothing else"
 _ARRIVING = 3  # the lane of letters that nobody has placed yet
@@ -108,11 +108,11 @@ class PostgresCopies:
 # ---------------------------------------------------------------------- out
 
 
-async def _cargo(turn: Turn, start: int, limit: int) -> Cargo:
-    found = await turn.rows("cargo", start, limit + 1)
+async def _cargo(transaction: Transaction, start: int, limit: int) -> Cargo:
+    found = await transaction.rows("cargo", start, limit + 1)
     page = found[:limit]
-    letters = [rows.letter_of(row[:-2], turn.whole) for row in page]
-    seen = await _seen(turn, {group for letter in letters if (group := group_of(letter)) is not None})
+    letters = [rows.letter_of(row[:-2], transaction.whole) for row in page]
+    seen = await _seen(transaction, {group for letter in letters if (group := group_of(letter)) is not None})
     kept = [_kept(letter, row[-2], row[-1], seen) for letter, row in zip(letters, page, strict=True)]
     return Cargo(kept, str(page[-1][0]) if len(found) > limit and page else None)
 
@@ -126,37 +126,39 @@ def _kept(letter: Letter, archived_from: str | None, awaited: list[str], seen: M
     )
 
 
-async def _seen(turn: Turn, groups: set[str]) -> dict[str, Seen]:
+async def _seen(transaction: Transaction, groups: set[str]) -> dict[str, Seen]:
     asked = {name(group): group for group in groups}
-    found = await turn.rows("groups", list(asked)) if asked else []
+    found = await transaction.rows("groups", list(asked)) if asked else []
     return {
-        asked[fingerprint]: Seen(asked[fingerprint], turn.text(error_type), turn.text(title), first, last)
+        asked[fingerprint]: Seen(asked[fingerprint], transaction.text(error_type), transaction.text(title), first, last)
         for fingerprint, error_type, title, first, last in found
     }
 
 
-async def _handled(turn: Turn, after: Handled, limit: int) -> list[Handled]:
-    found = await turn.rows("handled_keys", name(after.handler), name(after.key), limit)
-    return [Handled(turn.text(handler), turn.text(key), at_us) for handler, key, at_us in found]
+async def _handled(transaction: Transaction, after: Handled, limit: int) -> list[Handled]:
+    found = await transaction.rows("handled_keys", name(after.handler), name(after.key), limit)
+    return [Handled(transaction.text(handler), transaction.text(key), at_us) for handler, key, at_us in found]
 
 
 # ---------------------------------------------------------------------- in
 
 
-async def _adopt_all(turn: Turn, letters: Sequence[Kept]) -> list[Adopted]:
+async def _adopt_all(transaction: Transaction, letters: Sequence[Kept]) -> list[Adopted]:
     answers = [Adopted() if _is_id(kept.letter.id) else Adopted(problem=_NO_ID) for kept in letters]
     able = [n for n, answer in enumerate(answers) if not answer.problem]
     coming = [letters[n] for n in able]
     if not coming:
         return answers
-    seqs = [row[0] for row in await turn.rows("places", len(coming))]
-    fresh = await _insert(turn, coming, seqs)
-    await _wait(turn, [(kept, seq) for kept, seq in zip(coming, seqs, strict=True) if seq in fresh])
-    await turn.rows("adopt_counts", sorted(fresh))
-    await _remember(turn, [kept.group for kept, seq in zip(coming, seqs, strict=True) if kept.group and seq in fresh])
-    await _place(turn, coming)
+    seqs = [row[0] for row in await transaction.rows("places", len(coming))]
+    fresh = await _insert(transaction, coming, seqs)
+    await _wait(transaction, [(kept, seq) for kept, seq in zip(coming, seqs, strict=True) if seq in fresh])
+    await transaction.rows("adopt_counts", sorted(fresh))
+    await _remember(
+        transaction, [kept.group for kept, seq in zip(coming, seqs, strict=True) if kept.group and seq in fresh]
+    )
+    await _place(transaction, coming)
     known = await _kept_already(
-        turn, [(n, letters[n].letter) for n, seq in zip(able, seqs, strict=True) if seq not in fresh]
+        transaction, [(n, letters[n].letter) for n, seq in zip(able, seqs, strict=True) if seq not in fresh]
     )
     hit("adopt.inside")
     return [known.get(n, answer) for n, answer in enumerate(answers)]
@@ -170,16 +172,17 @@ def _is_id(text: str) -> bool:
     return True
 
 
-async def _insert(turn: Turn, coming: Sequence[Kept], seqs: Sequence[int]) -> set[int]:
+async def _insert(transaction: Transaction, coming: Sequence[Kept], seqs: Sequence[int]) -> set[int]:
     """Insert those that are not kept; return their places."""
-    ordered = await _ordered(turn, coming)
+    ordered = await _ordered(transaction, coming)
     if ordered:
         lines = [_line(kept.letter) for kept in coming if _lines_up(kept.letter, ordered)]
-        await turn.rows("lock_arrivals", [queue for queue, _ in lines], [key for _, key in lines])
+        await transaction.rows("lock_arrivals", [queue for queue, _ in lines], [key for _, key in lines])
     told = [
-        _row(turn, kept, seq, arriving=_lines_up(kept.letter, ordered)) for kept, seq in zip(coming, seqs, strict=True)
+        _row(transaction, kept, seq, arriving=_lines_up(kept.letter, ordered))
+        for kept, seq in zip(coming, seqs, strict=True)
     ]
-    found = await turn.fetch(_insert_sql(turn.sql["schema"]), *map(list, zip(*told, strict=True)))
+    found = await transaction.fetch(_insert_sql(transaction.sql["schema"]), *map(list, zip(*told, strict=True)))
     return {row[0] for row in found}
 
 
@@ -194,9 +197,9 @@ def _insert_sql(schema: str) -> str:
     )
 
 
-async def _ordered(turn: Turn, coming: Sequence[Kept]) -> set[str]:
+async def _ordered(transaction: Transaction, coming: Sequence[Kept]) -> set[str]:
     queues = {name(kept.letter.queue) for kept in coming}
-    return {turn.text(row[0]) for row in await turn.rows("ordered_queues", sorted(queues))}
+    return {transaction.text(row[0]) for row in await transaction.rows("ordered_queues", sorted(queues))}
 
 
 def _lines_up(letter: Letter, ordered: set[str]) -> bool:
@@ -207,7 +210,7 @@ def _line(letter: Letter) -> tuple[str, str]:
     return name(letter.queue), name(letter.key or "")
 
 
-def _row(turn: Turn, kept: Kept, seq: int, *, arriving: bool) -> list[Any]:
+def _row(transaction: Transaction, kept: Kept, seq: int, *, arriving: bool) -> list[Any]:
     """Return the values of _COLUMNS for one letter."""
     letter = kept.letter
     archived = letter.status is Status.ARCHIVED
@@ -221,11 +224,11 @@ def _row(turn: Turn, kept: Kept, seq: int, *, arriving: bool) -> list[Any]:
         str(letter.status),
         letter.payload,
         _extras(letter),
-        _json(logs[0], turn.noted) if letter.tries else None,
-        _json(logs[1], turn.noted),
+        _json(logs[0], transaction.noted) if letter.tries else None,
+        _json(logs[1], transaction.noted),
         kept.archived_from,
         letter.updated_us if archived else None,
-        *(_text(field, getattr(letter, field), turn.noted) for field in _TEXTS),
+        *(_text(field, getattr(letter, field), transaction.noted) for field in _TEXTS),
         *(getattr(letter, field) for field in _INSTANTS),
         *(getattr(letter, field) for field in _NUMBERS),
     ]
@@ -281,52 +284,52 @@ def _held(value: Any, field: str, noted: dict[str, str]) -> Any:
     return value
 
 
-async def _wait(turn: Turn, fresh: Sequence[tuple[Kept, int]]) -> None:
+async def _wait(transaction: Transaction, fresh: Sequence[tuple[Kept, int]]) -> None:
     """Let those that wait for others do so here; one that is not here has a place where no letter ever stands."""
     waiting = [(kept, seq) for kept, seq in fresh if kept.awaited]
     if not waiting:
         return
     asked = {each for kept, _ in waiting for each in kept.awaited if _is_id(each)}
-    found = {row["id"]: row for row in await turn.rows("awaited", sorted(asked))}
+    found = {row["id"]: row for row in await transaction.rows("awaited", sorted(asked))}
     pairs = [
         (-n if row is None else row["seq"], seq)
         for kept, seq in waiting
         for n, row in enumerate((found.get(_canonical(each)) for each in kept.awaited), 1)
         if row is None or row["status"] != Status.DELIVERED
     ]
-    await turn.rows("adopt_waits", [on_seq for on_seq, _ in pairs], [seq for _, seq in pairs])
+    await transaction.rows("adopt_waits", [on_seq for on_seq, _ in pairs], [seq for _, seq in pairs])
 
 
 def _canonical(text: str) -> str:
     return str(uuid.UUID(text)) if _is_id(text) else text
 
 
-async def _remember(turn: Turn, groups: Sequence[Seen]) -> None:
-    known = {name(group.fingerprint, turn.noted): group for group in groups}
+async def _remember(transaction: Transaction, groups: Sequence[Seen]) -> None:
+    known = {name(group.fingerprint, transaction.noted): group for group in groups}
     if known:
-        await turn.rows(
+        await transaction.rows(
             "adopt_groups",
             list(known),
-            [name(group.error_type, turn.noted) for group in known.values()],
+            [name(group.error_type, transaction.noted) for group in known.values()],
             [escape(group.title) for group in known.values()],
             [group.first_us for group in known.values()],
             [group.last_us for group in known.values()],
         )
 
 
-async def _place(turn: Turn, coming: Sequence[Kept]) -> None:
+async def _place(transaction: Transaction, coming: Sequence[Kept]) -> None:
     """Let those of ordered queues take their places behind what is there."""
-    ordered = await _ordered(turn, coming)
+    ordered = await _ordered(transaction, coming)
     for queue in sorted(ordered):
         keys = {name(k.letter.key) for k in coming if k.letter.key is not None and k.letter.queue == queue}
-        await turn.rows("place", name(queue), sorted(keys))
+        await transaction.rows("place", name(queue), sorted(keys))
 
 
-async def _kept_already(turn: Turn, others: Sequence[tuple[int, Letter]]) -> dict[int, Adopted]:
+async def _kept_already(transaction: Transaction, others: Sequence[tuple[int, Letter]]) -> dict[int, Adopted]:
     """Return, by number, what is kept instead of those that were not inserted."""
     if not others:
         return {}
-    found = await turn.rows(
+    found = await transaction.rows(
         "kept_already",
         [letter.id for _, letter in others],
         [name(letter.queue) for _, letter in others],
@@ -336,6 +339,6 @@ async def _kept_already(turn: Turn, others: Sequence[tuple[int, Letter]]) -> dic
     return {others[row["n"] - 1][0]: Adopted(row["id"], row["updated_us"]) for row in found}
 
 
-async def _adopt_handled(turn: Turn, handled: Sequence[Handled]) -> int:
-    names = [(turn.name(each.handler), turn.name(each.key), each.at_us) for each in handled]
-    return len(await turn.rows("adopt_handled", *map(list, zip(*names, strict=True)))) if names else 0
+async def _adopt_handled(transaction: Transaction, handled: Sequence[Handled]) -> int:
+    names = [(transaction.name(each.handler), transaction.name(each.key), each.at_us) for each in handled]
+    return len(await transaction.rows("adopt_handled", *map(list, zip(*names, strict=True)))) if names else 0

@@ -67,47 +67,6 @@ class Asked(NamedTuple):
         )
 
 
-_REMEMBERED = 10_000  # settlements
-
-
-class Unheard:
-    """
-    Settlements whose answers were never heard: the calls that may have carried them out.
-
-    By claim and by what was to become of it: a claim may have been released by its worker and, in
-    another call, taken back by a sweep. What one of them did is no answer to the other.
-    """
-
-    def __init__(self) -> None:
-        self._calls: dict[tuple[int, int, str, str], list[int]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
-    def note(self, settlements: Sequence[Settlement], call: int) -> None:
-        """Remember that *call* was to carry out *settlements*."""
-        for claim, move in settlements:
-            calls = self._calls.setdefault(_name_of(claim, move), [])
-            if call not in calls:
-                calls.append(call)
-        while len(self._calls) > _REMEMBERED:
-            del self._calls[next(iter(self._calls))]
-
-    def of(self, settlements: Sequence[Settlement], refused: Collection[int]) -> list[tuple[int, int]]:
-        """Return the place and the call of every settlement that is *refused* now, and was asked for before."""
-        asked = {_name_of(claim, move) for claim, move in settlements if claim.ref in refused}
-        return [(name[0], call) for name in asked for call in self._calls.get(name, ())]
-
-    def forget(self, settlements: Sequence[Settlement]) -> None:
-        """Let go of these, which were answered."""
-        for claim, move in settlements:
-            self._calls.pop(_name_of(claim, move), None)
-
-
-def _name_of(claim: Claim, move: Move) -> tuple[int, int, str, str]:
-    return (claim.ref, claim.letter.token, move.to, move.why)
-
-
 NOTHING = Asked([], [], None, keyed=False, first=())
 
 

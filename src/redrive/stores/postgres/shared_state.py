@@ -23,63 +23,70 @@ if TYPE_CHECKING:
 
     from redrive.core.budget import BudgetRules
     from redrive.stores.contract import Claim
-    from redrive.stores.postgres.server.transaction import Turn
+    from redrive.stores.postgres.server.transaction import Transaction
 
 T = TypeVar("T")
 
 
-async def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
+async def declare(transaction: Transaction, specs: Sequence[QueueSpec]) -> None:
     """Make the queues' settings known; lines letters up when a queue begins to keep order."""
-    await turn.rows("lock_state", "declare", "")  # one at a time
+    await transaction.rows("lock_state", "declare", "")  # one at a time
     for spec in sorted(specs, key=lambda spec: spec.name):
-        queue = turn.name(spec.name)
-        before = bool(await turn.value("is_ordered", queue))
+        queue = transaction.name(spec.name)
+        before = bool(await transaction.value("is_ordered", queue))
         if before != spec.ordered:
-            await _lock_queues(turn)
-        await turn.rows("declare", queue, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, turn.now.wall)
+            await _lock_queues(transaction)
+        await transaction.rows(
+            "declare", queue, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, transaction.now.wall
+        )
         if before != spec.ordered:
-            await turn.rows("order", queue, spec.ordered)
+            await transaction.rows("order", queue, spec.ordered)
 
 
-async def _lock_queues(turn: Turn) -> None:
+async def _lock_queues(transaction: Transaction) -> None:
     """
     Wait until nobody is left who put or settled by the queues' old settings.
 
     Everybody who moves a letter of a lane has read them in the same transaction. Others wait meanwhile, so this
     gives up soon when a user's transaction is open, and is asked again.
     """
-    await turn.rows("wait_for_users")
-    await turn.connection.execute(turn.sql["lock_queues"])
+    await transaction.rows("wait_for_users")
+    await transaction.connection.execute(transaction.sql["lock_queues"])
 
 
-async def queues(turn: Turn) -> list[QueueState]:
+async def queues(transaction: Transaction) -> list[QueueState]:
     """Return every queue that was declared or has letters."""
-    return sorted((_state(turn, row) for row in await turn.rows("queues")), key=lambda state: state.spec.name)
+    return sorted(
+        (_state(transaction, row) for row in await transaction.rows("queues")), key=lambda state: state.spec.name
+    )
 
 
-def _state(turn: Turn, row: Any) -> QueueState:
+def _state(transaction: Transaction, row: Any) -> QueueState:
     spec = QueueSpec(
-        name=turn.text(row["name"]),
+        name=transaction.text(row["name"]),
         ordered=row["ordered"],
         max_size=row["max_size"],
         rate=row["rate"],
         max_in_flight=row["max_in_flight"],
     )
     return QueueState(
-        spec=spec, paused=row["paused"], paused_by=turn.text(row["paused_by"]), reason=turn.text(row["reason"])
+        spec=spec,
+        paused=row["paused"],
+        paused_by=transaction.text(row["paused_by"]),
+        reason=transaction.text(row["reason"]),
     )
 
 
-async def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
+async def pause(transaction: Transaction, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
     """Pause or resume, with an audit entry."""
     told = (escape(by), escape(reason)) if paused else ("", "")
-    await turn.rows("pause", turn.name(queue), paused, *told)
-    await turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
+    await transaction.rows("pause", transaction.name(queue), paused, *told)
+    await transaction.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
 
-async def leave(turn: Turn, worker: str) -> None:
+async def leave(transaction: Transaction, worker: str) -> None:
     """Forget a worker that has ended."""
-    await turn.rows("leave", name(worker))
+    await transaction.rows("leave", name(worker))
 
 
 def told_by(beat: WorkerBeat, claims: Sequence[Claim], noted: dict[str, str]) -> tuple[Any, ...]:
@@ -89,14 +96,14 @@ def told_by(beat: WorkerBeat, claims: Sequence[Claim], noted: dict[str, str]) ->
     return name(beat.name, noted), taken_by(beat), beat.in_flight, refs, tokens, True
 
 
-async def workers(turn: Turn) -> list[WorkerBeat]:
+async def workers(transaction: Transaction) -> list[WorkerBeat]:
     """Return the workers seen lately."""
-    return [_beat(turn, row) for row in await turn.rows("workers", turn.now.lease)]
+    return [_beat(transaction, row) for row in await transaction.rows("workers", transaction.now.lease)]
 
 
-def _beat(turn: Turn, row: Any) -> WorkerBeat:
+def _beat(transaction: Transaction, row: Any) -> WorkerBeat:
     return WorkerBeat(
-        name=turn.text(row["name"]),
+        name=transaction.text(row["name"]),
         **read_taken(row["kinds"])._asdict(),
         in_flight=row["in_flight"],
         seen_us=row["seen_us"],
@@ -115,71 +122,74 @@ _watched = msgspec.json.Decoder(Watched)
 _budget = msgspec.json.Decoder(Budget)
 
 
-async def breakers(turn: Turn) -> dict[str, Breaker]:
+async def breakers(transaction: Transaction) -> dict[str, Breaker]:
     """Return every breaker as it stands now."""
-    now = await turn.now_us() / 1e6
-    kept = {turn.text(row["name"]): _watched.decode(row["value"]) for row in await turn.rows("breakers")}
+    now = await transaction.now_us() / 1e6
+    kept = {transaction.text(row["name"]): _watched.decode(row["value"]) for row in await transaction.rows("breakers")}
     return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
-async def _read(turn: Turn, room: str, named: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+async def _read(transaction: Transaction, room: str, named: str, decoder: msgspec.json.Decoder[T]) -> T | None:
     """Read what is kept, and let nobody else change it meanwhile."""
-    await turn.rows("lock_state", room, name(named))
-    value = await turn.value("read_state", room, name(named))
+    await transaction.rows("lock_state", room, name(named))
+    value = await transaction.value("read_state", room, name(named))
     return None if value is None else decoder.decode(value)
 
 
-async def _write(turn: Turn, room: str, named: str, value: object) -> None:
-    await turn.rows("write_state", room, turn.name(named), encode(value))
+async def _write(transaction: Transaction, room: str, named: str, value: object) -> None:
+    await transaction.rows("write_state", room, transaction.name(named), encode(value))
 
 
-async def report(turn: Turn, breaker: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
+async def report(transaction: Transaction, breaker: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
     """Add outcomes to a breaker and return it."""
-    kept, now = await _read(turn, "breaker", breaker, _watched), await turn.now_us() / 1e6
+    kept, now = await _read(transaction, "breaker", breaker, _watched), await transaction.now_us() / 1e6
     before = Breaker(breaker, since=now) if kept is None else kept.breaker
     after = record(before, rules, successes, failures, now)
-    await _write(turn, "breaker", breaker, Watched(after, rules))
+    await _write(transaction, "breaker", breaker, Watched(after, rules))
     return after
 
 
-async def probe(turn: Turn, breaker: str, rules: BreakerRules, limit: int) -> int:
+async def probe(transaction: Transaction, breaker: str, rules: BreakerRules, limit: int) -> int:
     """Return how many trial letters a breaker lets through."""
-    kept, now = await _read(turn, "breaker", breaker, _watched), await turn.now_us() / 1e6
+    kept, now = await _read(transaction, "breaker", breaker, _watched), await transaction.now_us() / 1e6
     before = Breaker(breaker, since=now) if kept is None else kept.breaker
     after, allowed = take_probes(before, rules, limit, now)
-    await _write(turn, "breaker", breaker, Watched(after, rules))
+    await _write(transaction, "breaker", breaker, Watched(after, rules))
     return allowed
 
 
-async def spend(turn: Turn, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
+async def spend(transaction: Transaction, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
     """Draw on a queue's retry budget."""
-    before = await _read(turn, "budget", queue, _budget)
-    after, wait = spend_budget(before, rules, firsts, retries, await turn.now_us() / 1e6)
-    await _write(turn, "budget", queue, after)
+    before = await _read(transaction, "budget", queue, _budget)
+    after, wait = spend_budget(before, rules, firsts, retries, await transaction.now_us() / 1e6)
+    await _write(transaction, "budget", queue, after)
     return wait
 
 
-async def handled(turn: Turn, handler: str, key: str) -> bool:
+async def handled(transaction: Transaction, handler: str, key: str) -> bool:
     """Note that *handler* handled *key*; False if that was noted before."""
-    return await turn.value("handled", turn.name(handler), turn.name(key), turn.now.wall) is not None
+    return (
+        await transaction.value("handled", transaction.name(handler), transaction.name(key), transaction.now.wall)
+        is not None
+    )
 
 
-async def write_down(turn: Turn, by: str, verb: str, target: str, count: int, reason: str) -> None:
+async def write_down(transaction: Transaction, by: str, verb: str, target: str, count: int, reason: str) -> None:
     """Write an audit entry."""
-    await turn.audit(by, verb, target, count, reason)
+    await transaction.audit(by, verb, target, count, reason)
 
 
-async def audit(turn: Turn, limit: int) -> list[AuditEntry]:
+async def audit(transaction: Transaction, limit: int) -> list[AuditEntry]:
     """Return the newest audit entries."""
     return [
         AuditEntry(
             seq=row["seq"],
             at_us=row["at_us"],
-            by=turn.text(row["by"]),
+            by=transaction.text(row["by"]),
             verb=row["verb"],
-            target=turn.text(row["target"]),
+            target=transaction.text(row["target"]),
             count=row["count"],
-            reason=turn.text(row["reason"]),
+            reason=transaction.text(row["reason"]),
         )
-        for row in await turn.rows("audit_log", limit)
+        for row in await transaction.rows("audit_log", limit)
     ]

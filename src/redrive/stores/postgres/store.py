@@ -1,47 +1,36 @@
 """
 The PostgreSQL store's face: the contract, one call thick over the server.
 
-Owns the numbers of calls: a call that was asked again because its answer was lost is told by
-its number, and answered as the first time. Every rule of what a call does lives in the modules
-named after it (putting, claiming, settling, acting, shared_state, finding) and in `functions`.
+Owns opening and closing, and which module carries out which operation. Every rule of what a call
+does lives in the module named after it (putting, exchanging, claiming, settling, acting, retention,
+shared_state, finding) and in `functions`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import msgspec
 
-from redrive.errors import StoreError
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
-from redrive.stores.postgres import (
-    acting,
-    backlog,
-    broadcasting,
-    finding,
-    migrating,
-    putting,
-    rows,
-    shared_state,
-)
-from redrive.stores.postgres.claiming import Taker
+from redrive.stores.postgres import acting, broadcasting, claiming, finding, putting, shared_state
 from redrive.stores.postgres.copying import PostgresCopies
+from redrive.stores.postgres.exchanging import Exchanger
+from redrive.stores.postgres.retention import retain
 from redrive.stores.postgres.server import answers
 from redrive.stores.postgres.server.calls import Calls
 from redrive.stores.postgres.server.connections import Server
 from redrive.stores.postgres.server.lease_clock import Ticker
 from redrive.stores.postgres.server.listening import Wire
 from redrive.stores.postgres.server.transaction import new_call
-from redrive.stores.postgres.settling import NOTHING, Unheard, asked_of, is_keyed
-from redrive.stores.postgres.statements import statements
-from redrive.stores.postgres.texts import name
+from redrive.stores.postgres.sql import migrating
+from redrive.stores.postgres.sql.statements import statements
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
     from redrive.core.budget import BudgetRules
@@ -67,8 +56,6 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
-
-_MANY = 100  # settlements that are worth a connection of their own
 
 
 class PostgresStore:
@@ -103,9 +90,7 @@ class PostgresStore:
         past = Server(listen, application=application) if isinstance(listen, str) else None
         direct = past or (self._server if listen and not pooled else None)
         self._wire = Wire(self._server, sql["notify"], self._bell.ring, direct=direct)
-        self._taker = Taker(hints=clock is None)
-        self._unanswered: dict[str, list[int]] = {}  # by worker: calls whose answers were never heard
-        self._unheard = Unheard()
+        self._exchanger = Exchanger(self._calls, hints=clock is None)
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -177,117 +162,22 @@ class PostgresStore:
         """
         Carry out each move whose claim still holds.
 
-        One whose answer was never heard (StoreUnavailable) may be asked again: if it was carried out, and
-        nobody moved the letter since, it is accepted.
+        The caller may ask again after a lost answer (StoreUnavailable): a settlement that was carried out is accepted
+        as long as no other call has moved the letter since.
         """
         hit("settle.before")
-        exchanged = await self._exchange(new_call(), settlements, (), 0.0, "", again=False)
+        accepted = await self._exchanger.settle(settlements)
         hit("settle.after")
-        return exchanged.accepted
+        return accepted
 
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:
         """Settle and claim in one round trip: in one transaction, or in two at once when there is much to do."""
         hit("exchange.before")
-        unanswered = self._unanswered.pop(worker, [])
-        if len(settlements) >= _MANY and wants and not unanswered and not is_keyed(settlements):
-            exchanged = await self._apart(settlements, wants, lease, worker)
-        else:
-            call, again = (unanswered[0], True) if unanswered else (new_call(), False)
-            self._remember(worker, unanswered[1:])
-            exchanged = await self._together(call, settlements, wants, lease, worker, again=again)
+        exchanged = await self._exchanger.exchange(settlements, wants, lease, worker)
         hit("exchange.after")
         return exchanged
-
-    def _remember(self, worker: str, calls: list[int]) -> None:
-        """Note calls that may have been done: the next ones ask what became of them, and for what they claimed."""
-        kept = self._unanswered.get(worker, [])
-        if fresh := [call for call in calls if call not in kept]:
-            self._unanswered[worker] = kept + fresh
-
-    async def _together(self, call: int, *arguments: Any, again: bool) -> Exchanged:
-        try:
-            return await self._exchange(call, *arguments, again=again)
-        except BaseException:  # cancelled too: the server may have done it, whatever it was that we did not hear
-            self._remember(arguments[-1], [call])
-            raise
-
-    async def _apart(
-        self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], lease: float, worker: str
-    ) -> Exchanged:
-        """Settle on one connection while another claims: the server uses two of its cores."""
-        calls = [new_call(), new_call()]
-        claiming = asyncio.ensure_future(self._exchange(calls[1], (), wants, lease, worker, again=False))
-        try:
-            settled = await self._exchange(calls[0], settlements, (), 0.0, worker, again=False)
-            claims = await self._claimed(claiming, calls[1], wants, lease, worker)
-        except BaseException:  # the next exchange tells what was settled, and brings what was claimed
-            claiming.cancel()
-            await asyncio.gather(claiming, return_exceptions=True)
-            self._remember(worker, calls)
-            self._unheard.note(settlements, calls[0])
-            raise
-        return Exchanged(settled.accepted, claims)
-
-    async def _claimed(
-        self, claiming: Awaitable[Exchanged], call: int, wants: Sequence[Want], lease: float, worker: str
-    ) -> list[Claim]:
-        """Return what was claimed beside; once more if it was nothing, because by now there may be room for it."""
-        try:
-            if claims := (await claiming).claims:
-                return claims
-            call = new_call()
-            return (await self._exchange(call, (), wants, lease, worker, again=False)).claims
-        except StoreError:  # what was settled was settled; the next exchange tells whether the server is away
-            self._remember(worker, [call])
-            return []
-
-    async def _exchange(
-        self,
-        call: int,
-        settlements: Sequence[tuple[Claim, Move]],
-        wants: Sequence[Want],
-        lease: float,
-        worker: str,
-        *,
-        again: bool,
-    ) -> Exchanged:
-        noted: dict[str, str] = {}
-        asked = asked_of(settlements, noted) if settlements else NOTHING
-        asking = self._taker.ask(wants)
-        settled = (asked.keyed, asked.refs, asked.tokens, asked.moves)
-        claimed = (asking.wants, lease, name(worker, noted), asking.turns, asking.again)
-
-        async def work(connection: Any, retried: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            asked = (call, again or retried, *settled, *claimed, *self._calls.now())
-            return await self._calls.fetch(connection, "exchange", *asked)
-
-        try:
-            found = await self._calls.ask(work, noted=noted)
-        except BaseException:  # it may have been done
-            self._unheard.note(settlements, call)
-            raise
-        if settlements or found:
-            self._calls.counted()
-        refused = [-row[0] for row in found if row[0] < 0]
-        rest = found[len(refused) :]
-        claims = rows.claims_of(rest, worker, await self._calls.whole(rows.rich(rest)))
-        if self._unheard:
-            refused = await self._refused(settlements, refused)
-        if wants:
-            self._taker.took(asking, claims)
-        return Exchanged(asked.accepted(settlements, refused), claims)
-
-    async def _refused(self, settlements: Sequence[tuple[Claim, Move]], refused: list[int]) -> list[int]:
-        """Return those of *refused* that no earlier call of ours settled whose answer was never heard."""
-        asked = self._unheard.of(settlements, refused)
-        if asked:
-            places, calls = [place for place, _ in asked], [call for _, call in asked]
-            found = await self._calls.ask(lambda connection, _: self._calls.fetch(connection, "done", places, calls))
-            refused = list(set(refused) - {row[0] for row in found})
-        self._unheard.forget(settlements)
-        return refused
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
@@ -308,8 +198,8 @@ class PostgresStore:
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""
-        ended = await backlog.some_ended(self._calls, self._ticker)
-        return await self._calls.read(backlog.expired, limit) if ended else []
+        ended = await claiming.some_ended(self._calls, self._ticker)
+        return await self._calls.read(claiming.expired, limit) if ended else []
 
     async def leave(self, worker: str) -> None:
         """Forget *worker*, which has ended."""
@@ -317,7 +207,7 @@ class PostgresStore:
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
-        return await self._calls.write(backlog.backlog, wants)
+        return await self._calls.write(claiming.backlog, wants)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early when letters may have become due through somebody's put or act."""
@@ -463,7 +353,7 @@ class PostgresStore:
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Remove some letters past their retention."""
-        removed = await self._calls.write(acting.retain, retention, limit)
+        removed = await self._calls.write(retain, retention, limit)
         self._calls.counted()
         return removed
 

@@ -32,8 +32,7 @@ from redrive.core.letter import Status
 from redrive.core.plan import Plan
 from redrive.errors import StoreUnavailable
 from redrive.stores.contract import Want, books
-from redrive.stores.postgres import PostgresStore
-from redrive.stores.postgres import store as face
+from redrive.stores.postgres import PostgresStore, exchanging
 from redrive.stores.postgres.server import connections
 
 
@@ -103,7 +102,7 @@ async def test_an_exchange_goes_on_where_it_was(wire, store, boundary):
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("patience", [120.0, 0.0])
 async def test_an_exchange_on_two_connections_goes_on_where_it_was(wire, store, monkeypatch, boundary, patience):
-    monkeypatch.setattr(face, "_MANY", 1)
+    monkeypatch.setattr(exchanging, "_MANY", 1)
     monkeypatch.setattr(connections, "PATIENCE", patience)
     await put(store, *"abcdef")
     claims = await claim(wire, 2)

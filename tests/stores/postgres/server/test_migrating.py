@@ -17,7 +17,8 @@ from tests.stores.samples import draft, get, put
 from tests.torture import previous
 from tests.torture.nursery import ROOT
 
-from redrive.stores.postgres import PostgresStore, migrating, schema
+from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.sql import migrating, schema
 
 asyncpg = pytest.importorskip("asyncpg")
 
@@ -30,7 +31,7 @@ BUILDING = "SELECT pid FROM pg_stat_progress_create_index WHERE phase LIKE 'wait
 def test_a_migration_that_was_released_is_never_edited():
     lines = [line.split() for line in SUMS.read_text().splitlines() if line and not line.startswith("#")]
     kept = {name: digest for digest, name in lines}
-    files = sorted((FOLDER / "postgres" / "migrations").glob("*.sql"))
+    files = sorted((FOLDER / "postgres" / "sql" / "migrations").glob("*.sql"))
     found = {str(file.relative_to(FOLDER)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     functions = f"functions@{schema.newest()}"  # with the number that tells which of two are newer
     newer = {**found, functions: schema.digest()}

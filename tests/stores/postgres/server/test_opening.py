@@ -8,7 +8,8 @@ import pytest
 from tests.stores.samples import get, put
 
 from redrive.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from redrive.stores.postgres import PostgresStore, migrating, schema
+from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.sql import migrating, schema
 from redrive.wiring import open_store
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from redrive.core.letter import Letter
-    from redrive.stores.postgres.server.transaction import Turn
+    from redrive.stores.postgres.server.transaction import Transaction
 
 
 class Answer(NamedTuple):
@@ -24,24 +24,24 @@ class Answer(NamedTuple):
 
     kind: Any
     keep: Callable[[Any], Any]
-    recall: Callable[[Turn, Any], Awaitable[Any]]
+    recall: Callable[[Transaction, Any], Awaitable[Any]]
 
 
-async def _itself(_turn: Turn, kept: Any) -> Any:
+async def _itself(_transaction: Transaction, kept: Any) -> Any:
     return kept
 
 
-async def _letters(turn: Turn, ids: list[str]) -> list[Letter]:
-    return await finding.these(turn, ids)
+async def _letters(transaction: Transaction, ids: list[str]) -> list[Letter]:
+    return await finding.these(transaction, ids)
 
 
-async def _letter(turn: Turn, letter_id: str) -> Letter:
-    return (await finding.these(turn, [letter_id]))[0]
+async def _letter(transaction: Transaction, letter_id: str) -> Letter:
+    return (await finding.these(transaction, [letter_id]))[0]
 
 
-async def _step(turn: Turn, kept: tuple[str, tuple[str, ...], int]) -> Step:
+async def _step(transaction: Transaction, kept: tuple[str, tuple[str, ...], int]) -> Step:
     plan_id, acted, skipped = kept
-    return Step(plan=await acting.read_plan(turn, plan_id), acted=acted, skipped=skipped)
+    return Step(plan=await acting.read_plan(transaction, plan_id), acted=acted, skipped=skipped)
 
 
 def _kept_step(step: Step) -> tuple[str, tuple[str, ...], int]:

@@ -1,9 +1,9 @@
 """
 Ways to ask the server.
 
-Owns what every call shares: one transaction, the schema's statements, the clock of a test, long
-names, and that a call whose answer was lost is answered as the first time. Also folds the counts
-now and then, beside everything else. Knows no operation.
+Owns what every call shares: one transaction, the schema's statements, the clock of a test, long names, and that the
+server answers a call whose answer was lost as it did the first time. Also folds the counts now and then, in the
+background. Knows no operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from redrive.errors import RedriveError
 from redrive.stores.postgres.server.connections import ISOLATION
 from redrive.stores.postgres.server.long_names import Names
-from redrive.stores.postgres.server.transaction import Now, Turn, learned, new_call
+from redrive.stores.postgres.server.transaction import Now, Transaction, learned, new_call
 from redrive.stores.postgres.texts import NONE, Whole, digests
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Calls:
         urgent: bool = False,
         within: float | None = None,
     ) -> T:
-        """Ask the server; the long names that *work* writes are kept before."""
+        """Ask the server; the long names that *work* writes are kept first."""
         if fresh := self._names.fresh(noted):
             whole = [noted[each] for each in fresh]
             await self._server.ask(lambda connection, _: self.fetch(connection, "keep_names", fresh, whole))
@@ -68,14 +68,14 @@ class Calls:
             return NONE
 
         async def work(connection: Any, _again: bool) -> Whole:  # noqa: FBT001 - every work is called like this
-            async with self._server.alone(connection):
+            async with self._server.in_own_transaction(connection):
                 return await learned(connection, self._sql, self._names, unknown)
 
         return await self._server.ask(work)
 
     async def fetch(self, connection: Any, statement: str, *arguments: Any) -> list[Any]:
-        """Run one statement as one transaction; behind a pooler that must be said."""
-        async with self._server.alone(connection):
+        """Run one statement in its own transaction."""
+        async with self._server.in_own_transaction(connection):
             return list(await connection.fetch(self._sql[statement], *arguments))
 
     async def read(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
@@ -83,7 +83,7 @@ class Calls:
 
         async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await function(self._turn(connection), *arguments)
+                return await function(self._transaction(connection), *arguments)
 
         return await self.ask(work)
 
@@ -91,42 +91,42 @@ class Calls:
         """Run *function* in one transaction that may safely be run twice."""
 
         async def work(connection: Any, _again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with self._writing(connection) as turn:
-                return await function(turn, *arguments)
+            async with self._writing(connection) as transaction:
+                return await function(transaction, *arguments)
 
         return await self.ask(work)
 
     async def once(self, answer: Answer, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-        """Run *function* in one transaction, once: what *answer* keeps of its result is for whoever lost it."""
+        """Run *function* in one transaction, once: *answer* keeps its result for a caller that lost it."""
         call = new_call()
 
         async def work(connection: Any, again: bool) -> T:  # noqa: FBT001 - every work is called like this
-            async with self._writing(connection) as turn:
-                await turn.rows("lock_call", call)
-                kept = await turn.value("answered", call) if again else None
+            async with self._writing(connection) as transaction:
+                await transaction.rows("lock_call", call)
+                kept = await transaction.value("answered", call) if again else None
                 if kept is not None:
-                    again_told: T = await answer.recall(turn, msgspec.msgpack.decode(kept, type=answer.kind))
+                    again_told: T = await answer.recall(transaction, msgspec.msgpack.decode(kept, type=answer.kind))
                     return again_told
-                result = await function(turn, *arguments)
-                await turn.rows("answer", call, msgspec.msgpack.encode(answer.keep(result)))
+                result = await function(transaction, *arguments)
+                await transaction.rows("answer", call, msgspec.msgpack.encode(answer.keep(result)))
                 return result
 
         return await self.ask(work)
 
-    def _turn(self, connection: Any) -> Turn:
-        return Turn(connection, self._sql, self.now(), self._names)
+    def _transaction(self, connection: Any) -> Transaction:
+        return Transaction(connection, self._sql, self.now(), self._names)
 
     @contextlib.asynccontextmanager
-    async def _writing(self, connection: Any) -> AsyncIterator[Turn]:
+    async def _writing(self, connection: Any) -> AsyncIterator[Transaction]:
         """Give a transaction that keeps the long names which it wrote."""
-        turn = self._turn(connection)
+        transaction = self._transaction(connection)
         async with connection.transaction(isolation=ISOLATION):
-            yield turn
-            await turn.keep_names()
-        self._names.remember(turn.noted)
+            yield transaction
+            await transaction.keep_names()
+        self._names.remember(transaction.noted)
 
     def counted(self) -> None:
-        """Fold the counts now and then, beside everything else."""
+        """Note that a call counted something; fold the counts now and then, in the background."""
         self._counted += 1
         if self._counted >= FOLD_AFTER and (self._folding is None or self._folding.done()):
             self._counted = 0
@@ -143,6 +143,6 @@ class Calls:
         return int((await self.fetch(connection, "fold", FOLDED))[0][0])
 
     async def finish(self) -> None:
-        """Wait for what is done beside."""
+        """Wait for the folding that is under way."""
         if self._folding is not None:
             await asyncio.gather(self._folding, return_exceptions=True)

@@ -64,7 +64,7 @@ class Server:
             raise
 
     async def _check(self, connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
-        async with self.alone(connection):
+        async with self.in_own_transaction(connection):
             judge(await connection.fetchrow(ASKED))
 
     async def close(self) -> None:
@@ -74,8 +74,8 @@ class Server:
         for connection in idle:
             await _close(connection)
 
-    def alone(self, connection: Any) -> AbstractAsyncContextManager[Any]:
-        """Return a transaction for one statement: a pooler may answer its halves by two servers unless that is said."""
+    def in_own_transaction(self, connection: Any) -> AbstractAsyncContextManager[Any]:
+        """Return a transaction for one statement: without one, a pooler may send its two halves to two servers."""
         return connection.transaction(isolation=ISOLATION) if self.pooled else contextlib.nullcontext()
 
     async def connect(self) -> Any:

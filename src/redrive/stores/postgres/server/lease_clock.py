@@ -2,8 +2,8 @@
 The clock of leases, as one process moves it on.
 
 Owns how much time this process measured, by a clock that never jumps, since it saw the shared one last. The server adds
-that if the shared clock still stands where it was seen; otherwise somebody else has moved it, and this process only
-looks. Knows no lease.
+that if the shared clock still stands where it was seen; otherwise another process has moved it, and this one only
+reads it. Knows no lease.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Wire:
             await asyncio.sleep(_REST)
 
     async def _send_one(self, connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
-        async with self._server.alone(connection):
+        async with self._server.in_own_transaction(connection):
             await connection.execute(self._notify, CHANNEL, self._name)
 
     async def _hear(self, direct: Server) -> None:

@@ -1,8 +1,8 @@
 """
-One call to the server: what every operation in it shares.
+One transaction: what every operation in it shares.
 
 Owns the transaction's statements, its instant, and the long names in its rows. Knows no
-operation: act, edit, declare and the rest are functions that take a Turn.
+operation: act, edit, declare and the rest are functions that take a Transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Now(NamedTuple):
-    """What time it is, in microseconds; None leaves it to the server, whose clock is the only one."""
+    """What time it is for a test, in microseconds; None: the server's own clock counts."""
 
     wall: int | None = None
     lease: int | None = None
@@ -31,7 +31,7 @@ def new_call() -> int:
 
 
 async def learned(connection: Any, sql: Mapping[str, str], names: Names, unknown: set[str]) -> dict[str, str]:
-    """Return what these long names stand for; one that nobody kept is left out."""
+    """Return what these long names stand for, without those that the server does not know."""
     found = names.known(unknown)
     missing = sorted(unknown - found.keys())
     if missing:
@@ -41,7 +41,7 @@ async def learned(connection: Any, sql: Mapping[str, str], names: Names, unknown
     return found
 
 
-class Turn:
+class Transaction:
     """A transaction under way."""
 
     def __init__(self, connection: Any, sql: Mapping[str, str], now: Now, names: Names) -> None:

@@ -17,7 +17,7 @@ from redrive.core.letter import CYCLES_KEPT, TRIES_KEPT
 from redrive.errors import SettingsError
 from redrive.stores import sql_files
 
-_PACKAGE = "redrive.stores.postgres"
+_PACKAGE = "redrive.stores.postgres.sql"
 _LONGEST = 63  # bytes that PostgreSQL keeps of a name
 _UNFIT = re.compile(r"""["'{}\\]|\$.*\$""")  # what ends a name, or the text of a function that it stands in
 # The files of functions/, in the order in which they run: a function in LANGUAGE sql needs those that it calls.

@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redrive.errors import SchemaMismatch, StoreUnavailable
-from redrive.stores.postgres import schema as schemas
-from redrive.stores.postgres.schema import quoted
+from redrive.stores.postgres.sql import schema as schemas
+from redrive.stores.postgres.sql.schema import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

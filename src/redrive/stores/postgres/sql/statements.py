@@ -8,7 +8,8 @@ Owns putting them together: the texts of `statements.sql` with the columns of a 
 from __future__ import annotations
 
 from redrive.stores import sql_files
-from redrive.stores.postgres import rows, schema
+from redrive.stores.postgres import rows
+from redrive.stores.postgres.sql import schema
 
 
 def statements(schema_name: str) -> dict[str, str]:
@@ -16,4 +17,4 @@ def statements(schema_name: str) -> dict[str, str]:
     quoted = schema.quoted(schema_name)
     letter = rows.LETTER.replace("{schema}", quoted).strip()
     pieces = {"schema": quoted, "letter": letter, "lean": rows.without_payload(letter)}
-    return {**sql_files.named("redrive.stores.postgres", "statements.sql", pieces), **pieces}
+    return {**sql_files.named("redrive.stores.postgres.sql", "statements.sql", pieces), **pieces}

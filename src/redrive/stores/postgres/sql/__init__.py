@@ -1,0 +1,1 @@
+"""The SQL of the PostgreSQL store, as files, and the code that reads and applies them."""
