@@ -17,7 +17,7 @@ def test_kubernetes_waits_longer_than_a_worker_drains():
     given = {each["name"]: each.get("value") for each in container["env"]}
     assert pod["terminationGracePeriodSeconds"] > float(given["REDRIVE_DRAIN_SECONDS"])
     assert str(container["ports"][0]["containerPort"]) == given["REDRIVE_METRICS_PORT"]
-    assert given["REDRIVE_METRICS_HOST"] == "0.0.0.0"  # noqa: S104 - the loopback of a container reaches nobody
+    assert given["REDRIVE_METRICS_HOST"] == "0.0.0.0"  # noqa: S104 - the loopback of a container reaches no scraper
 
 
 def test_compose_waits_longer_than_a_worker_drains():

@@ -46,8 +46,8 @@ class Reader:
         assert done.returncode == code, (line, done.returncode, done.stdout, done.stderr)
         return done.stdout if code == 0 else done.stderr
 
-    def run_until(self, line: str, expected: set[str]) -> None:
-        """Run a line until it has printed what is expected, in any order, and press Ctrl+C."""
+    def run_until(self, line: str, expected: set[str], *, farewell: str | None = "stopped") -> None:
+        """Run a line until it has printed what is expected, in any order, and press Ctrl+C; then it says *farewell*."""
         printed: list[str] = []
         with self.started(line, stdout=subprocess.PIPE) as process:
             for text in process.stdout:
@@ -55,8 +55,8 @@ class Reader:
                 if set(printed) == expected:
                     process.send_signal(signal.SIGINT)
         assert process.returncode == 0
-        assert (set(printed[:-1]), printed[-1]) == (expected, "stopped")
-        assert len(printed) == len(expected) + 1
+        assert sorted(printed[: len(expected)]) == sorted(expected)
+        assert printed[len(expected) :] == ([farewell] if farewell else [])
 
     @contextmanager
     def started(self, line: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
