@@ -22,12 +22,14 @@ class Tried:
     losses: int = 0
 
 
-def failed(*, terminal: bool = False, retry_after: float | None = None) -> Failed:
+def failed(
+    *, terminal: bool = False, retry_after: float | None = None, category: Category = Category.TRANSIENT
+) -> Failed:
     return Failed(
         Failure(
             error_type="ValueError",
             message="boom",
-            category=Category.TRANSIENT,
+            category=category,
             rule="a test's",
             terminal=terminal,
             retry_after=retry_after,
@@ -138,3 +140,48 @@ def test_no_wait_is_above_the_cap_and_none_below_a_retry_after(tried, outcome, p
 def test_a_letter_is_never_tried_more_often_than_its_policy_allows(tried, outcome, policy, draw):
     move = decide(tried, outcome, policy, draw)
     assert tried.attempts < policy.max_attempts or move.to is Status.FAILED
+
+
+# ---------------------------------------------------------------------- a policy chosen by the failure
+
+BY_CATEGORY = {
+    Category.NETWORK: RetryPolicy.constant(7, max_attempts=3, jitter="none"),
+    Category.RESOURCE: RetryPolicy.constant(90, max_attempts=2, jitter="none"),
+    Category.VALIDATION: RetryPolicy.NEVER,
+}
+
+
+def choose(failure: Failure) -> RetryPolicy:
+    return BY_CATEGORY[failure.category]
+
+
+@pytest.mark.parametrize(
+    ("category", "attempts", "to", "why", "wait"),
+    [
+        (Category.NETWORK, 1, "pending", "backing off", 7),
+        (Category.NETWORK, 2, "pending", "backing off", 7),
+        (Category.NETWORK, 3, "failed", "exhausted", 0),
+        (Category.RESOURCE, 1, "pending", "backing off", 90),
+        (Category.RESOURCE, 2, "failed", "exhausted", 0),
+        (Category.VALIDATION, 1, "failed", "exhausted", 0),
+        (Category.VALIDATION, 2, "failed", "exhausted", 0),
+    ],
+)
+def test_a_chosen_policy_follows_the_newest_failure(category, attempts, to, why, wait):
+    move = decide(Tried(attempts), failed(category=category), choose, 0.5)
+    assert (move.to, move.why, move.delay) == (to, why, wait)
+    assert move.policy == BY_CATEGORY[category].text
+
+
+@pytest.mark.parametrize("losses", [0, MAX_LOSSES - 1])
+def test_a_loss_is_a_failure_for_the_chooser_too(losses):
+    move = decide(Tried(1, losses), Lost(), choose, 0.5)
+    assert move.policy == BY_CATEGORY[Category.RESOURCE].text
+
+
+def test_a_chooser_has_no_say_in_what_did_not_fail():
+    def never_asked(failure: Failure) -> RetryPolicy:
+        raise AssertionError(failure)
+
+    assert decide(Tried(), SUCCEEDED, never_asked, 0.5).to is Status.DELIVERED
+    assert decide(Tried(), Interrupted("shutdown"), never_asked, 0.5).to is Status.PENDING

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.desk.conftest import POLICY, failure
 
 from redrive.core.decide import Failed, Lost, decide, held_back
-from redrive.core.letter import Letter, Status
+from redrive.core.letter import Category, Letter, Status
 from redrive.core.moves import line_of, logged
 from redrive.core.policy import RetryPolicy
 from redrive.desk import inspect
@@ -253,3 +253,20 @@ def test_what_if_of_a_letter_that_killed_its_workers_is_the_same_for_every_polic
     crashed = decide(Stood(1, losses=2), Lost("gone"), POLICY, 0.5)
     letter = Letter(id="a", queue="q", kind="k", payload=b"", tries=logged((), line_of(crashed, 1), 50))
     assert told(what_if(letter, RetryPolicy.exponential(max_attempts=9)).tries) == [("failed", "worker_crashed", 0.0)]
+
+
+def test_what_if_follows_a_policy_that_is_chosen_by_the_failure():
+    policies = {
+        Category.NETWORK: RetryPolicy.constant(7, max_attempts=9, jitter="none"),
+        Category.RESOURCE: RetryPolicy.constant(90, max_attempts=9, jitter="none"),
+        Category.PERMANENT: RetryPolicy.NEVER,
+    }
+    failures = [msgspec.structs.replace(failure(), category=category) for category in policies]
+    letter, _ = lived(RetryPolicy.constant(1, max_attempts=9), [(one, 0.5, 0.0) for one in failures])
+    answer = what_if(letter, lambda one: policies[one.category])
+    assert told(answer.tries) == [
+        ("pending", "backing off", 7.0),
+        ("pending", "backing off", 90.0),
+        ("failed", "exhausted", 0.0),
+    ]
+    assert answer.policy == " / ".join(policy.text for policy in policies.values())

@@ -52,6 +52,10 @@ def chatter(payload: dict):
     os.write(1, b"\x00\x00\x00\x01x" * 100)
 
 
+def raise_connection_error(payload: dict):
+    raise ConnectionError("the peer is gone")
+
+
 def raise_fatal(payload: dict):
     raise StillFatal("as told")
 

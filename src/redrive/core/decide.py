@@ -1,30 +1,31 @@
 """
 Decide where a letter goes next.
 
-Every rule that moves a letter after an attempt lives in this file. It reads no
-clock, draws no random number and knows no store: the caller brings the draw and
-how long the cycle has lasted, and the store carries out the answer.
+Owns every rule that moves a letter after an attempt. Knows no clock, no chance and no store: the caller brings
+the draw and how long the cycle has lasted, and the store carries out the answer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, assert_never
+from collections.abc import Callable
+from typing import Protocol, assert_never
 
 import msgspec
 
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.moves import Move
+from redrive.core.policy import RetryPolicy
 from redrive.core.why import Why
-
-if TYPE_CHECKING:
-    from redrive.core.policy import RetryPolicy
 
 MAX_LOSSES = 3
 _RETRY_AFTER_BOUND = 86_400.0  # a server that asks for a year gets a day
 
 
-class Standing(Protocol):
-    """What a decision needs to know of a letter: a claim has it, and so has a Kafka record."""
+PolicyChoice = Callable[[Failure], RetryPolicy]  # chooses by the newest failure, for example by its category
+
+
+class Counters(Protocol):
+    """What a decision needs to know about a letter: a claim has it, and so has a Kafka record."""
 
     @property
     def attempts(self) -> int:
@@ -33,6 +34,13 @@ class Standing(Protocol):
     @property
     def losses(self) -> int:
         """Claims lost with their process in this cycle."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """The counters of a call that is no letter, or of a try that is only supposed."""
+
+    attempts: int
+    losses: int = 0
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -63,24 +71,31 @@ SUCCEEDED = Succeeded()
 DELIVERED = Move(Status.DELIVERED, Why.SUCCEEDED)
 
 
-def decide(standing: Standing, outcome: Outcome, policy: RetryPolicy, draw: float, *, age: float = 0.0) -> Move:
+def decide(
+    counters: Counters, outcome: Outcome, policy: RetryPolicy | PolicyChoice, draw: float, *, age: float = 0.0
+) -> Move:
     """Return the move that *outcome* calls for; *draw* is in [0, 1), *age* the seconds that the cycle has lasted."""
-    if type(outcome) is Failed:  # first and by its very type: matching a struct takes longer than all of the rest
-        return _after_failure(standing.attempts, outcome.failure, policy, draw, age)
+    if type(outcome) is Failed:  # first and by its exact type: matching a struct takes longer than all the rest
+        return _after_failure(counters.attempts, outcome.failure, policy, draw, age)
     match outcome:
         case Succeeded():
             return DELIVERED
         case Interrupted(reason, wait):
             return Move(Status.PENDING, reason, delay=wait, counts=False)
         case Lost(reason):
-            return _after_loss(standing.losses + 1, reason, policy)
+            return _after_loss(counters.losses + 1, reason, policy)
         case Failed(failure):
-            return _after_failure(standing.attempts, failure, policy, draw, age)
+            return _after_failure(counters.attempts, failure, policy, draw, age)
     assert_never(outcome)
 
 
+def policy_for(policy: RetryPolicy | PolicyChoice, failure: Failure) -> RetryPolicy:
+    """Return the policy that applies to *failure*: the fixed one, or the one that is chosen for it."""
+    return policy if isinstance(policy, RetryPolicy) else policy(failure)
+
+
 def after_fault(fault: str) -> Move:
-    """Return the move of a letter that a *fault* of our own met: trying again would meet it again, so it is dead."""
+    """Return the move of a letter that met a *fault* of our own: it is dead, because a retry would meet it again."""
     failure = Failure(
         error_type="RedriveFault",
         message=f"redrive itself could not go on with this letter ({fault}); report it, and replay the letter",
@@ -102,9 +117,7 @@ def held_back(move: Move, hold: float) -> Move:
     return move if move.delay >= hold else msgspec.structs.replace(move, delay=hold)
 
 
-def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
-    if losses < MAX_LOSSES:
-        return Move(Status.PENDING, reason, counts=False, loss=True, policy=policy.text)
+def _after_loss(losses: int, reason: str, policy: RetryPolicy | PolicyChoice) -> Move:
     crashed = Failure(
         error_type="WorkerCrashed",
         message=f"its worker died {losses} times while running it ({reason})",
@@ -113,10 +126,14 @@ def _after_loss(losses: int, reason: str, policy: RetryPolicy) -> Move:
         terminal=True,
         fingerprint=Why.WORKER_CRASHED,
     )
-    return Move(Status.FAILED, Why.WORKER_CRASHED, counts=False, loss=True, failure=crashed, policy=policy.text)
+    applied = policy_for(policy, crashed).text
+    if losses < MAX_LOSSES:
+        return Move(Status.PENDING, reason, counts=False, loss=True, policy=applied)
+    return Move(Status.FAILED, Why.WORKER_CRASHED, counts=False, loss=True, failure=crashed, policy=applied)
 
 
-def _after_failure(attempts: int, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
+def _after_failure(attempts: int, failure: Failure, given: RetryPolicy | PolicyChoice, draw: float, age: float) -> Move:
+    policy = policy_for(given, failure)
     if failure.terminal:
         return _give_up(Why.TERMINAL, failure, policy, draw, age)
     if attempts >= policy.max_attempts:
@@ -129,7 +146,7 @@ def _after_failure(attempts: int, failure: Failure, policy: RetryPolicy, draw: f
 
 
 def _give_up(why: Why, failure: Failure, policy: RetryPolicy, draw: float, age: float) -> Move:
-    """Keep the draw, too: it is asked for when somebody wants to know what another policy would have done."""
+    """Keep the draw, too: `explain` needs it to say what another policy would have done."""
     return Move(Status.FAILED, why, failure=failure, draw=draw, policy=policy.text, age=age)
 
 

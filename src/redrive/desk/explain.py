@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.decide import Failed, decide, next_delay
+from redrive.core.decide import Counted, Failed, decide, next_delay, policy_for
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.policy import LONGEST, RetryPolicy
 from redrive.core.waiting import Hold
@@ -27,6 +27,7 @@ from redrive.stores.waiting import holds_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redrive.core.decide import PolicyChoice
     from redrive.core.letter import Letter, Try
     from redrive.stores.contract import Store
 
@@ -101,11 +102,6 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     ends: str
 
 
-class _Standing(msgspec.Struct, frozen=True):
-    attempts: int
-    losses: int = 0
-
-
 async def explained(store: Store, letter_id: str) -> Explanation:
     """Explain the letter, and what it waits for; raise LetterNotFound."""
     letter = await inspect.show(store, letter_id)
@@ -132,7 +128,7 @@ def explain(letter: Letter, holds: Sequence[Hold] = ()) -> Explanation:
     )
 
 
-def what_if(letter: Letter, policy: RetryPolicy) -> WhatIf:
+def what_if(letter: Letter, policy: RetryPolicy | PolicyChoice) -> WhatIf:
     """Return the schedule that *policy* would have given to the failures of the newest cycle that had any."""
     failures = _failures(letter)
     steps: list[Supposed] = []
@@ -145,7 +141,7 @@ def what_if(letter: Letter, policy: RetryPolicy) -> WhatIf:
     more, waited = steps[-1].to == Status.PENDING, sum(step.delay for step in steps)
     return WhatIf(
         id=letter.id,
-        policy=policy.text,
+        policy=" / ".join(dict.fromkeys(policy_for(policy, past.failure).text for past in failures)),
         tries=steps,
         more=more,
         total=waited,
@@ -253,9 +249,10 @@ class _Past(msgspec.Struct, frozen=True):
     fate: str = ""  # why it died, if no policy had a say in that
 
 
-def _supposed(past: _Past, policy: RetryPolicy, attempt: int, shift: float, *, assumed: bool) -> Supposed:
+def _supposed(past: _Past, given: RetryPolicy | PolicyChoice, attempt: int, shift: float, *, assumed: bool) -> Supposed:
+    policy = policy_for(given, past.failure)
     draw = _EXPECTED if assumed else past.draw
-    move = decide(_Standing(attempt), Failed(past.failure), policy, draw, age=past.age + shift)
+    move = decide(Counted(attempt), Failed(past.failure), policy, draw, age=past.age + shift)
     waits = move.to is Status.PENDING
     return Supposed(
         attempt=attempt,

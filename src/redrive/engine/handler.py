@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from redrive.core.classify import Rules
+    from redrive.core.decide import PolicyChoice
     from redrive.core.letter import Letter
     from redrive.engine.options import EngineName, Options
 
@@ -49,6 +50,7 @@ class Handler(Generic[T]):
     breaker: str | None  # the dependency that it needs
     succeeded: Callable[[Any], object] | None  # says whether what it returned is a success
     rules: Rules
+    choose: PolicyChoice | None = None  # the policy by failure; a letter's own policy still comes first
 
 
 def build_handler(kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:

@@ -13,10 +13,8 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from redrive.core.classify import HANDLER, Rules, classify
-from redrive.core.decide import Failed, decide
+from redrive.core.decide import Counted, Failed, decide
 from redrive.core.letter import Status
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
 from redrive.engine.clock import SystemClock
@@ -28,11 +26,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class _Standing(msgspec.Struct, frozen=True):
-    attempts: int
-    losses: int = 0
 
 
 class Retrying:
@@ -47,7 +40,7 @@ class Retrying:
         """Return the seconds until the next try, or None to give up; *error* then carries a note that says why."""
         outcome = Failed(classify(error, self.policy, self.rules))
         age = self.clock.monotonic() - began
-        move = decide(_Standing(attempts), outcome, self.policy, self.clock.draw(), age=age)
+        move = decide(Counted(attempts), outcome, self.policy, self.clock.draw(), age=age)
         if move.to is Status.PENDING:
             return move.delay
         with contextlib.suppress(TypeError):  # a stranger's error may have strange notes

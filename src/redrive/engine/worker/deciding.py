@@ -20,7 +20,7 @@ from redrive.errors import PolicyError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from redrive.core.decide import Outcome
+    from redrive.core.decide import Outcome, PolicyChoice
     from redrive.core.moves import Move
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
@@ -57,16 +57,16 @@ class Deciding:
         except Exception:  # noqa: BLE001 - a fault of ours, and one letter is to blame
             return [(claim, self._decide_or_fail(claim, outcome)) for claim, outcome in outcomes]
 
-    def policy_of(self, claim: Claim) -> RetryPolicy:
-        """Return the letter's own policy, else its handler's."""
+    def policy_of(self, claim: Claim) -> RetryPolicy | PolicyChoice:
+        """Return the letter's own policy, else its handler's: fixed, or chosen by the failure."""
         handler = self._handlers.get(claim.letter.kind)
-        given = handler.policy if handler else DEFAULT_RETRY_POLICY
+        given = (handler.choose or handler.policy) if handler else DEFAULT_RETRY_POLICY
         text = claim.letter.policy
         if text is None:
             return given
         try:
             return RetryPolicy.parse(text)
-        except PolicyError:  # written by another release; the handler's own is the nearest thing
+        except PolicyError:  # another version of the code wrote it; the handler's own is the nearest thing
             return given
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Move:
