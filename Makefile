@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS := $(if $(filter 1,$(CORES)),2,$(if $(filter 2,$(CORES)),3,4))
 SPREAD := -n $(WORKERS) --dist worksteal
-TEST_EXTRAS := django,kafka,postgres,prometheus,psycopg,sentry,sqlalchemy
+TEST_EXTRAS := django,kafka,postgres,prometheus,psycopg,sentry,sqlalchemy,webhook
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
