@@ -378,7 +378,7 @@ def _given(default: object) -> str:
 SHAPES = {
     "redrive.desk.views": ("Listing", "LetterRow", "LetterSheet", "Header", "TryView", "CycleView"),
     "redrive.desk.group": ("Groups", "GroupView"),
-    "redrive.desk.act": ("Done",),
+    "redrive.desk.acts": ("Done",),
     "redrive.desk.outcome": ("PlanOutcome",),
     "redrive.desk.copy": ("Copied", "NotCopied"),
     "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),

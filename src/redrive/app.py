@@ -20,7 +20,6 @@ from redrive.core.classify import HANDLER, RELAY
 from redrive.core.letter import Letter  # noqa: TC001 - the annotations of handlers are read at run time
 from redrive.desk import subscriptions
 from redrive.desk.desk import Desk
-from redrive.desk.open_first import OpenFirst
 from redrive.drafts import drafts_of, make_draft
 from redrive.engine.clock import SystemClock
 from redrive.engine.handler import build_handler
@@ -326,6 +325,10 @@ class Redrive:
         finally:
             self._opening.release()
 
+    async def _opened(self) -> Store:
+        await self.open()
+        return self.store  # read after opening: a fork has a store of its own
+
     async def _open(self) -> None:
         if self._opened_by and self._url:  # forked: the parent's store is left alone, not even closed
             self._parents, self.store = self.store, open_store(self._url)
@@ -389,7 +392,7 @@ class Redrive:
     @property
     def desk(self) -> Desk:
         """What an operator can do: list, group, explain, replay, archive, edit."""
-        return Desk(cast("Store", OpenFirst(self)), by=self.settings.by or "app", announce=self.hub)
+        return Desk(self._opened, by=self.settings.by or "app", announce=self.hub)
 
     @property
     def sync(self) -> SyncRedrive:

@@ -94,7 +94,7 @@ def test_a_sqlite_file_that_is_not_there_or_empty_stays_so(tmp_path, empty):
         done = run(f"sqlite:///{path}", *arguments)
         if name != "check":  # the first worker will make it, so nothing is wrong
             assert (name, done.exit_code) == (name, 1)
-            assert "make it with `redrive migrate`" in done.stderr, name
+            assert "create it with `redrive migrate`" in done.stderr, name
         assert [file.name for file in tmp_path.iterdir()] == ["typo.db"] * empty, name
         assert not empty or not path.stat().st_size, name
 

@@ -6,9 +6,8 @@ from tests.desk.conftest import failure
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.desk import inspect, plan, stats
-from redrive.desk.archive import archive, cancel, purge, restore
+from redrive.desk.acts import act
 from redrive.desk.audit import audit
-from redrive.desk.replay import replay
 from redrive.errors import LetterNotFound, MoveRefused, PlanNotFound, QueryError
 
 
@@ -20,7 +19,7 @@ async def test_a_replay_keeps_id_and_key_and_remembers_who_and_why(store, mill):
     letter_id = await mill.pending(idempotency_key="order-17")
     await mill.settle("order.created", _failed())
 
-    done = await replay(store, [letter_id], by="ana@ops", reason="bug fixed")
+    done = await act(store, "replay", [letter_id], by="ana@ops", reason="bug fixed")
 
     letter = await inspect.show(store, letter_id)
     [cycle] = letter.failure_history
@@ -32,9 +31,9 @@ async def test_ids_go_all_or_none(store, mill):
     failed, pending = await mill.failed(), await mill.pending("mail.sent")
 
     with pytest.raises(MoveRefused, match="it is pending"):
-        await replay(store, [failed, pending], by="ana")
+        await act(store, "replay", [failed, pending], by="ana")
     with pytest.raises(LetterNotFound):
-        await replay(store, [failed, "nope"], by="ana")
+        await act(store, "replay", [failed, "nope"], by="ana")
 
     assert await status(store, failed) is Status.FAILED
 
@@ -42,21 +41,21 @@ async def test_ids_go_all_or_none(store, mill):
 async def test_a_letter_named_twice_is_acted_on_once(store, mill):
     failed = await mill.failed()
 
-    assert (await replay(store, [failed, failed], by="ana")).acted == 1
+    assert (await act(store, "replay", [failed, failed], by="ana")).acted == 1
 
 
 async def test_archive_cancel_restore_and_purge_lead_where_they_say(store, mill):
     failed, pending = await mill.failed(), await mill.pending("mail.sent")
 
-    await archive(store, [failed], by="ana")
-    await cancel(store, [pending], by="ana")
+    await act(store, "archive", [failed], by="ana")
+    await act(store, "cancel", [pending], by="ana")
     assert [await status(store, one) for one in (failed, pending)] == [Status.ARCHIVED, Status.ARCHIVED]
 
-    await restore(store, [failed, pending], by="ana")
+    await act(store, "restore", [failed, pending], by="ana")
     assert [await status(store, one) for one in (failed, pending)] == [Status.FAILED, Status.PENDING]
 
-    await archive(store, [failed], by="ana")
-    await purge(store, [failed], by="ana")
+    await act(store, "archive", [failed], by="ana")
+    await act(store, "purge", [failed], by="ana")
     assert await store.get(failed) is None
     assert (await stats.stats(store)).balanced
 
@@ -65,7 +64,7 @@ async def test_a_failed_letter_cannot_be_purged_without_being_archived_first(sto
     failed = await mill.failed()
 
     with pytest.raises(MoveRefused, match="archive or cancel it first"):
-        await purge(store, [failed], by="ana")
+        await act(store, "purge", [failed], by="ana")
 
 
 @pytest.mark.parametrize("query", ["", "   "])
@@ -77,7 +76,7 @@ async def test_an_empty_query_never_acts(store, mill, query):
     with pytest.raises(QueryError):
         await plan.preview(store, "replay", query)
     with pytest.raises(QueryError):
-        await replay(store, query=query, by="ana")
+        await act(store, "replay", query=query, by="ana")
 
     assert await status(store, failed) is Status.FAILED
 
@@ -86,7 +85,7 @@ async def test_ids_and_a_query_together_are_refused(store, mill):
     failed = await mill.failed()
 
     with pytest.raises(QueryError, match="one of the two"):
-        await replay(store, [failed], query="kind:*", by="ana")
+        await act(store, "replay", [failed], query="kind:*", by="ana")
 
 
 async def test_a_bulk_act_touches_nothing_outside_its_query(store, mill):
@@ -94,7 +93,7 @@ async def test_a_bulk_act_touches_nothing_outside_its_query(store, mill):
     outside = [await mill.failed("mail.sent") for _ in range(5)]
     waiting = await mill.pending("order.paid")
 
-    done = await replay(store, query="kind:order.*", by="ana", reason="bug fixed")
+    done = await act(store, "replay", query="kind:order.*", by="ana", reason="bug fixed")
 
     assert done.acted == 5
     assert {await status(store, one) for one in inside} == {Status.PENDING}
@@ -105,7 +104,7 @@ async def test_a_bulk_act_touches_nothing_outside_its_query(store, mill):
 async def test_a_verb_acts_only_on_letters_in_its_own_status(store, mill):
     failed, delivered = await mill.failed(), await mill.delivered()
 
-    done = await archive(store, query="kind:order.created", by="ana")
+    done = await act(store, "archive", query="kind:order.created", by="ana")
 
     assert (done.acted, done.skipped) == (1, 0)
     assert (await status(store, failed), await status(store, delivered)) == (Status.ARCHIVED, Status.DELIVERED)
@@ -116,7 +115,7 @@ async def test_a_killed_plan_goes_on_where_it_stopped_and_touches_each_letter_on
     started = await plan.start(store, "replay", "status:failed", by="ana", reason="fixed")
 
     def killed(seen):
-        if seen.acted >= 4:
+        if seen.plan.acted >= 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -154,7 +153,7 @@ async def test_letters_that_fail_after_a_plan_was_made_are_not_part_of_it(store,
 async def test_a_canary_acts_on_so_many_and_no_more(store, mill):
     ids = [await mill.failed() for _ in range(6)]
 
-    done = await replay(store, query="status:failed", by="ana", limit=2)
+    done = await act(store, "replay", query="status:failed", by="ana", limit=2)
 
     assert (done.acted, done.done) == (2, True)
     assert [await status(store, one) for one in ids].count(Status.PENDING) == 2

@@ -5,7 +5,7 @@ import pytest
 from redrive.core.breaker import BreakerRules
 from redrive.core.letter import Category
 from redrive.desk import queues
-from redrive.desk.archive import archive, purge
+from redrive.desk.acts import act
 from redrive.desk.group import Sums, Verdict, groups, judge
 from redrive.desk.stats import stats
 from redrive.stores.contract import Group, QueueSpec, Tally, WorkerBeat
@@ -18,8 +18,8 @@ async def test_the_books_balance_after_everything_that_can_happen(store, mill):
     await mill.failed()
     await mill.delivered()
     await mill.pending("mail.sent")
-    await archive(store, [gone, kept], by="ana")
-    await purge(store, [gone], by="ana")
+    await act(store, "archive", [gone, kept], by="ana")
+    await act(store, "purge", [gone], by="ana")
 
     found = await stats(store)
 

@@ -8,8 +8,8 @@ import pytest
 
 from redrive.core.letter import BYTES, JSON, Letter
 from redrive.desk import inspect
+from redrive.desk.acts import act
 from redrive.desk.edit import Form, diff, edit, payload_from, sheet_for
-from redrive.desk.replay import replay
 from redrive.errors import EditConflict, LetterNotFound, MoveRefused, PayloadError
 from redrive.stores.contract import Want
 
@@ -18,7 +18,7 @@ async def test_only_the_edited_copy_is_ever_sent(store, mill):
     letter_id = await mill.failed(payload=b'{"order":17}')
 
     await edit(store, letter_id, b'{"order":18}', version=1, by="ana", reason="wrong order")
-    await replay(store, [letter_id], by="ana")
+    await act(store, "replay", [letter_id], by="ana")
 
     claims = await store.claim([Want("default", ("order.created",), 10)], lease=60, worker="w1")
     assert [(claim.letter.id, claim.letter.payload) for claim in claims] == [(letter_id, b'{"order":18}')]

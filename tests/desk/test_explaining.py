@@ -11,9 +11,9 @@ from redrive.core.letter import Category, Letter, Status
 from redrive.core.moves import line_of, logged
 from redrive.core.policy import RetryPolicy
 from redrive.desk import inspect
+from redrive.desk.acts import act
 from redrive.desk.desk import Desk
 from redrive.desk.explain import explain, explained, what_if
-from redrive.desk.replay import replay
 from redrive.stores.contract import Want, WorkerBeat
 
 
@@ -155,7 +155,7 @@ async def test_an_endless_policy_is_cut_and_says_so(mill):
 
 async def test_a_replayed_letter_is_judged_by_its_last_cycle(mill):
     letter = await exhausted(mill)
-    await replay(mill.store, [letter.id], by="ana")
+    await act(mill.store, "replay", [letter.id], by="ana")
 
     answer = await Desk(mill.store).what_if(letter.id, "constant:delay=2,max_attempts=4")
 

@@ -8,9 +8,8 @@ from tests.desk.conftest import failure
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.core.query import parse
-from redrive.desk.archive import archive
+from redrive.desk.acts import act
 from redrive.desk.outcome import PlanOutcome, outcome
-from redrive.desk.replay import replay
 from redrive.errors import MoveRefused, PlanNotFound
 from redrive.stores.contract import Want
 
@@ -24,7 +23,7 @@ async def canary(store, mill) -> str:
     """The plan that replayed three of five dead letters."""
     for _ in range(5):
         await mill.failed()
-    return (await replay(store, query="status:failed", by="ana", limit=3)).plan
+    return (await act(store, "replay", query="status:failed", by="ana", limit=3)).plan
 
 
 class Worker:
@@ -86,7 +85,7 @@ async def test_letters_that_somebody_took_out_of_the_plan_are_told_and_not_waite
 
 async def test_a_plan_that_replays_nothing_has_no_outcome(store, mill):
     await mill.failed()
-    done = await archive(store, query="status:failed", by="ana")
+    done = await act(store, "archive", query="status:failed", by="ana")
 
     with pytest.raises(MoveRefused, match=f"made to archive.*redrive ls -q plan:{done.plan}"):
         await outcome(store, done.plan, wait=60)

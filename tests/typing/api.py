@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, assert_type
 
 from redrive import Priority, Redrive, RetryPolicy
 from redrive.core.letter import Letter
-from redrive.desk.act import Done
+from redrive.desk.acts import Done
 from redrive.desk.group import GroupView
 from redrive.desk.stats import Stats
+from redrive.desk.views import LetterSheet, Listing
 from redrive.stores.contract import Page, Receipt
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def declaring() -> None:
 async def operating() -> None:
     assert_type(await app.desk.show("0190"), Letter)
     assert_type(await app.desk.ls("status:failed", limit=5), Page)
+    assert_type(await app.desk.listing("status:failed"), Listing)
+    assert_type(await app.desk.sheet("0190"), LetterSheet)
     assert_type(await app.desk.groups(), list[GroupView])
     assert_type(await app.desk.replay(query="status:failed", limit=5, rate=2.0, generation=1), Done)
 

@@ -1,8 +1,8 @@
 """
-The desk as one object.
+The desk as one object: the one door for the command line, the application and every other surface.
 
-Owns the author's name and who is told: each method is one call of the verb's own file, and
-whatever changed something is announced after the store said yes.
+Owns the author's name and the announcing of facts. Each method is one call of the verb's own file; if it changed
+something, the desk announces the fact after the store said yes. Knows no terminal and no listener.
 """
 
 from __future__ import annotations
@@ -12,31 +12,17 @@ from typing import TYPE_CHECKING
 from redrive.core.facts import Edited as EditedFact
 from redrive.core.facts import QueuePaused, QueueResumed
 from redrive.core.policy import RetryPolicy
-from redrive.desk import (
-    archive,
-    audit,
-    dlq,
-    edit,
-    explain,
-    group,
-    inspect,
-    outcome,
-    plan,
-    queues,
-    replay,
-    stats,
-    subscriptions,
-)  # fmt: skip
-from redrive.desk.telling import fact_of
+from redrive.desk import acts, audit, dlq, edit, explain, group, inspect, outcome, queues, stats, subscriptions, views
+from redrive.desk import plan as plans
 from redrive.stores.contract import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from redrive.core.facts import Fact
     from redrive.core.letter import Letter
-    from redrive.core.plan import Plan
-    from redrive.desk.act import Done
+    from redrive.core.plan import Plan, Step
+    from redrive.desk.acts import Done
     from redrive.desk.audit import AuditLine
     from redrive.desk.dlq import DlqEventDetail, DlqEvents
     from redrive.desk.edit import Edited
@@ -46,45 +32,61 @@ if TYPE_CHECKING:
     from redrive.desk.plan import Preview
     from redrive.desk.queues import QueueView
     from redrive.desk.stats import Stats
+    from redrive.desk.views import LetterSheet, Listing
     from redrive.stores.contract import Page, Store
 
+    OpenStore = Callable[[], Awaitable[Store]]
 
-def _nobody(fact: Fact) -> None:
-    """Hear a fact and forget it."""
+
+def _no_listener(fact: Fact) -> None:
+    """Take a fact that no listener wants."""
 
 
 class Desk:
     """
     Everything an operator can do, on one store, in the name of *by*.
 
-    Verbs that act take ids, all or none, or a `query`; an empty query is refused.
-    *announce* is told every fact.
+    *store* is open, or a function that opens it and returns it. Verbs that act take ids, all or none, or a `query`;
+    an empty query is refused. The desk calls *announce* with every fact.
     """
 
-    def __init__(self, store: Store, *, by: str = "desk", announce: Callable[[Fact], object] = _nobody) -> None:
-        self.store, self.by, self._announce = store, by, announce
+    def __init__(
+        self, store: Store | OpenStore, *, by: str = "desk", announce: Callable[[Fact], object] = _no_listener
+    ) -> None:
+        self.by, self._given, self._announce = by, store, announce
+
+    async def _store(self) -> Store:
+        return await self._given() if callable(self._given) else self._given
 
     # ------------------------------------------------------------------ looking
 
     async def show(self, letter_id: str) -> Letter:
         """Return the letter, by its id or the end of it; raise LetterNotFound or AmbiguousId."""
-        return await inspect.show(self.store, letter_id)
+        return await inspect.show(await self._store(), letter_id)
+
+    async def sheet(self, letter_id: str) -> LetterSheet:
+        """Return the letter as its documented JSON: everything that is kept of it; raise as `show` does."""
+        return views.sheet(await self.show(letter_id))
 
     async def ls(self, query: str = "", *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page of letters that match, newest first; without *payloads* theirs are empty."""
-        return await inspect.ls(self.store, query, cursor=cursor, limit=limit, payloads=payloads)
+        return await inspect.ls(await self._store(), query, cursor=cursor, limit=limit, payloads=payloads)
+
+    async def listing(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> Listing:
+        """Return a page of letters that match, newest first, as its documented JSON: a row each, without payloads."""
+        return views.listing(await self.ls(query, cursor=cursor, limit=limit, payloads=False))
 
     async def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
         """Return the failed letters that match in groups, biggest first, each with a verdict."""
-        return (await group.groups(self.store, query, limit=limit)).groups
+        return (await group.groups(await self._store(), query, limit=limit)).groups
 
     async def stats(self, *, weeks: int = stats.WEEKS) -> Stats:
         """Return the books and their breakdowns, and what failed in each of the last *weeks*."""
-        return await stats.stats(self.store, weeks=weeks)
+        return await stats.stats(await self._store(), weeks=weeks)
 
     async def explain(self, letter_id: str) -> Explanation:
         """Say why the letter stands where it stands."""
-        return await explain.explained(self.store, letter_id)
+        return await explain.explained(await self._store(), letter_id)
 
     async def what_if(self, letter_id: str, policy: RetryPolicy | str) -> WhatIf:
         """Return the schedule that another policy would have given to the letter."""
@@ -93,7 +95,7 @@ class Desk:
 
     async def audit(self, *, limit: int = 100) -> list[AuditLine]:
         """Return the newest acts, newest first."""
-        return (await audit.audit(self.store, limit=limit)).entries
+        return (await audit.audit(await self._store(), limit=limit)).entries
 
     # ------------------------------------------------------------------ acting
 
@@ -106,108 +108,146 @@ class Desk:
         rate: float | None = None,
         generation: int | None = None,
     ) -> Done:
-        """Give failed letters another cycle."""
-        done = await replay.replay(
-            self.store, ids, query=query, by=self.by, reason=reason, limit=limit, rate=rate, generation=generation
-        )
-        return self._tell(done)
+        """
+        Give failed letters another cycle.
+
+        *limit* replays at most so many of the query's letters (a canary), *rate* at most so many a second;
+        *generation* stamps them for workers of that generation.
+        """
+        return await self.act("replay", *ids, query=query, reason=reason, limit=limit, rate=rate, generation=generation)
 
     async def archive(self, *ids: str, query: str = "", reason: str = "") -> Done:
         """Decide that failed letters need no handling."""
-        return self._tell(await archive.archive(self.store, ids, query=query, by=self.by, reason=reason))
+        return await self.act("archive", *ids, query=query, reason=reason)
 
     async def cancel(self, *ids: str, query: str = "", reason: str = "") -> Done:
         """Archive pending letters before they run."""
-        return self._tell(await archive.cancel(self.store, ids, query=query, by=self.by, reason=reason))
+        return await self.act("cancel", *ids, query=query, reason=reason)
 
     async def restore(self, *ids: str, query: str = "", reason: str = "") -> Done:
-        """Bring archived letters back."""
-        return self._tell(await archive.restore(self.store, ids, query=query, by=self.by, reason=reason))
+        """Bring archived letters back to where they were archived from."""
+        return await self.act("restore", *ids, query=query, reason=reason)
 
     async def purge(self, *ids: str, query: str = "", reason: str = "") -> Done:
-        """Remove archived letters for good."""
-        return self._tell(await archive.purge(self.store, ids, query=query, by=self.by, reason=reason))
+        """Remove archived letters; this cannot be undone. The books keep their number."""
+        return await self.act("purge", *ids, query=query, reason=reason)
 
-    async def edit(self, letter_id: str, payload: bytes, *, version: int, reason: str = "") -> Edited:
-        """Replace the payload of a letter that was read as *version*."""
-        done = await edit.edit(self.store, letter_id, payload, version=version, by=self.by, reason=reason)
+    async def act(
+        self,
+        verb: str,
+        *ids: str,
+        query: str = "",
+        reason: str = "",
+        limit: int | None = None,
+        rate: float | None = None,
+        generation: int | None = None,
+    ) -> Done:
+        """Apply *verb* (replay, archive, cancel, restore or purge) to letters named by id or by query."""
+        acts.check_named(verb, ids, query)
+        if query.strip():
+            made = await self.start(verb, query, reason=reason, limit=limit, generation=generation)
+            return acts.done(await self.carry_out(made.id, rate=rate))
+        store = await self._store()
+        return self._tell(await acts.by_id(store, verb, ids, by=self.by, reason=reason, generation=generation))
+
+    async def edit(
+        self, letter_id: str, payload: bytes, *, version: int, reason: str = "", content_type: str | None = None
+    ) -> Edited:
+        """Replace the payload of a letter that was read as *version*; raise EditConflict if it changed since."""
+        store = await self._store()
+        done = await edit.edit(
+            store, letter_id, payload, version=version, by=self.by, reason=reason, content_type=content_type
+        )
         self._announce(EditedFact(id=done.id, version=done.payload_version, by=self.by, reason=reason))
         return done
 
     def _tell(self, done: Done) -> Done:
         if done.acted:
-            self._announce(fact_of(done.verb, done.acted, by=done.by, reason=done.reason, plan=done.plan))
+            self._announce(acts.fact_of(done.verb, done.acted, by=done.by, reason=done.reason, plan=done.plan))
         return done
 
     # ------------------------------------------------------------------ plans
 
-    async def preview(self, verb: str, query: str) -> Preview:
-        """Count and sample what a plan would act on; nothing is written."""
-        return await plan.preview(self.store, verb, query)
+    async def preview(self, verb: str, query: str, *, at_most: int = plans.COUNTED) -> Preview:
+        """Count (up to *at_most*) and sample what a plan would act on; nothing is written."""
+        return await plans.preview(await self._store(), verb, query, at_most=at_most)
 
-    async def start(self, verb: str, query: str, *, reason: str = "", limit: int | None = None) -> Plan:
+    async def start(
+        self, verb: str, query: str, *, reason: str = "", limit: int | None = None, generation: int | None = None
+    ) -> Plan:
         """Keep a plan; nothing is acted on yet."""
-        return await plan.start(self.store, verb, query, by=self.by, reason=reason, limit=limit)
+        store = await self._store()
+        return await plans.start(store, verb, query, by=self.by, reason=reason, limit=limit, generation=generation)
+
+    async def plan(self, plan_id: str) -> Plan:
+        """Return a plan; raise PlanNotFound."""
+        return await (await self._store()).plan(plan_id)
 
     async def carry_out(
         self, plan_id: str, *, rate: float | None = None, progress: Callable[[Plan], object] | None = None
     ) -> Plan:
         """Carry out a plan, or go on where an earlier run stopped."""
-        before = await self.store.plan(plan_id)
-        after = await plan.carry_out(self.store, plan_id, rate=rate, progress=progress)
-        if after.acted > before.acted:
-            count = after.acted - before.acted
-            self._announce(fact_of(after.verb, count, by=after.by, reason=after.reason, plan=after.id))
-        return after
+
+        def heard(step: Step) -> None:
+            self._tell_of_page(step)
+            if progress is not None:
+                progress(step.plan)
+
+        return await plans.carry_out(await self._store(), plan_id, rate=rate, progress=heard)
+
+    def _tell_of_page(self, step: Step) -> None:
+        if step.acted:
+            of = step.plan
+            self._announce(acts.fact_of(of.verb, len(step.acted), by=of.by, reason=of.reason, plan=of.id))
 
     async def outcome(self, plan_id: str, *, wait: float = outcome.WAIT) -> PlanOutcome:
         """Wait until the letters of a replay have come to rest, at most *wait* seconds, and say how they did."""
-        return await outcome.outcome(self.store, plan_id, wait=wait)
+        return await outcome.outcome(await self._store(), plan_id, wait=wait)
 
     # ------------------------------------------------------------------ the words of an outbox
 
     async def list_dlq_events(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> DlqEvents:
         """Return a page of dead letters, newest first: those that match, or all of them."""
-        return await dlq.list_dlq_events(self.store, query, cursor=cursor, limit=limit)
+        return await dlq.list_dlq_events(await self._store(), query, cursor=cursor, limit=limit)
 
     async def get_dlq_event_detail(self, event_id: str) -> DlqEventDetail:
         """Return all of one letter, its payload, tries and failure history included; raise LetterNotFound."""
-        return await dlq.get_dlq_event_detail(self.store, event_id)
+        return await dlq.get_dlq_event_detail(await self._store(), event_id)
 
     async def replay_dlq_event(
         self, event_id: str, new_generation: int | None = None, replayed_by: str = "", reason: str = ""
     ) -> Done:
         """Give one dead letter another cycle; raise LetterNotFound, or MoveRefused if it is not failed."""
         by = replayed_by or self.by
-        return self._tell(await dlq.replay_dlq_event(self.store, event_id, new_generation, by, reason))
+        return self._tell(await dlq.replay_dlq_event(await self._store(), event_id, new_generation, by, reason))
 
     # ------------------------------------------------------------------ events
 
     async def subscriptions(self) -> list[Subscription]:
         """Return who gets a letter of its own of which events."""
-        return (await subscriptions.subscriptions(self.store)).subscriptions
+        return (await subscriptions.subscriptions(await self._store())).subscriptions
 
     async def subscribe(self, event: str, handler: str, *, queue: str = "default") -> bool:
         """Let every event of kind *event* give a letter of kind *handler* in *queue*; False if it does already."""
         wanted = Subscription(event=event, handler=handler, queue=queue)
-        return await subscriptions.subscribe(self.store, wanted, by=self.by)
+        return await subscriptions.subscribe(await self._store(), wanted, by=self.by)
 
     async def unsubscribe(self, event: str, handler: str) -> bool:
         """Make no more letters of kind *handler* of such events; False if none were made."""
-        return await subscriptions.unsubscribe(self.store, event, handler, by=self.by)
+        return await subscriptions.unsubscribe(await self._store(), event, handler, by=self.by)
 
     # ------------------------------------------------------------------ queues
 
     async def queues(self) -> list[QueueView]:
         """Return every queue, by name."""
-        return (await queues.queues(self.store)).queues
+        return (await queues.queues(await self._store())).queues
 
     async def pause(self, queue: str, *, reason: str = "") -> None:
         """Let no worker begin letters of *queue* until it is resumed."""
-        await queues.pause(self.store, queue, by=self.by, reason=reason)
+        await queues.pause(await self._store(), queue, by=self.by, reason=reason)
         self._announce(QueuePaused(queue=queue, by=self.by, reason=reason))
 
     async def resume(self, queue: str, *, reason: str = "") -> None:
         """Let workers begin letters of *queue* again."""
-        await queues.resume(self.store, queue, by=self.by, reason=reason)
+        await queues.resume(await self._store(), queue, by=self.by, reason=reason)
         self._announce(QueueResumed(queue=queue, by=self.by, reason=reason))

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.query import Query, parse
-from redrive.desk import inspect, replay, views
+from redrive.desk import inspect, views
+from redrive.desk.acts import act
 from redrive.desk.views import CycleView, TryView
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
-    from redrive.desk.act import Done
+    from redrive.desk.acts import Done
     from redrive.stores.contract import Store
 
 
@@ -93,7 +94,7 @@ async def replay_dlq_event(
     The ended cycle goes to `failure_history`; id and idempotency key stay. *new_generation* stamps it for
     workers of that generation, None leaves it as it is. Raise LetterNotFound, or MoveRefused if it is not failed.
     """
-    return await replay.replay(store, (event_id,), by=replayed_by, reason=reason, generation=new_generation)
+    return await act(store, "replay", (event_id,), by=replayed_by, reason=reason, generation=new_generation)
 
 
 def _event(letter: Letter) -> DlqEvent:

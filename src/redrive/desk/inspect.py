@@ -1,7 +1,7 @@
 """
 Look at letters.
 
-Owns `show` and `ls`. Changes nothing; what a caller prints or sends is said in `views`.
+Owns `show` and `ls`. Changes nothing; `views.py` says what a caller prints or sends. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -31,11 +31,6 @@ async def ls(
     """
     Return a page of letters that match, newest first; an empty query lists all of them.
 
-    Without *payloads* theirs are empty, and nobody waits for large ones.
+    Without *payloads* theirs are empty: a list of large letters is then as quick as one of small ones.
     """
     return await store.find(parse(query_text), cursor=cursor, limit=limit, payloads=payloads)
-
-
-async def count(store: Store, query_text: str = "", *, at_most: int = 10_000) -> int:
-    """Count the letters that match, but not beyond *at_most*."""
-    return await store.count(parse(query_text), at_most=at_most)

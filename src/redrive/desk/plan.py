@@ -23,10 +23,12 @@ from redrive.errors import QueryError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from redrive.core.plan import Step
     from redrive.core.query import Query
     from redrive.stores.contract import Store
 
 PAGE = 2_000
+COUNTED = 10_000  # letters that a preview counts unless it is asked for more
 _SAMPLE = 5
 _LOOK = 500  # letters whose kinds a preview counts
 
@@ -42,7 +44,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     sample: list[LetterRow]
 
 
-async def preview(store: Store, verb: str, query_text: str, *, at_most: int = 10_000) -> Preview:
+async def preview(store: Store, verb: str, query_text: str, *, at_most: int = COUNTED) -> Preview:
     """Count and sample what *verb* would act on; raise QueryError for an empty query."""
     narrowed = _eligible(verb, query_text)
     count = await store.count(narrowed, at_most=at_most)
@@ -94,7 +96,7 @@ async def carry_out(
     rate: float | None = None,
     page: int = PAGE,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    progress: Callable[[Plan], object] | None = None,
+    progress: Callable[[Step], object] | None = None,
 ) -> Plan:
     """
     Carry out a plan to its end, or go on where an earlier run stopped; return it done.
@@ -108,7 +110,7 @@ async def carry_out(
         step = await store.step(plan_id, limit=size)
         plan = step.plan
         if progress is not None:
-            progress(plan)
+            progress(step)
         if rate and step.acted and not plan.done:
             await sleep(len(step.acted) / rate)
     return plan

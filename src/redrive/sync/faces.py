@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redrive.core.plan import Plan
     from redrive.core.policy import RetryPolicy
     from redrive.core.sending import Publisher
-    from redrive.desk.act import Done
+    from redrive.desk.acts import Done
     from redrive.desk.audit import AuditLine
     from redrive.desk.dlq import DlqEventDetail, DlqEvents
     from redrive.desk.edit import Edited
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from redrive.desk.plan import Preview
     from redrive.desk.queues import QueueView
     from redrive.desk.stats import Stats
+    from redrive.desk.views import LetterSheet, Listing
     from redrive.drafts import DraftOptions
     from redrive.engine.handler import Handler
     from redrive.engine.options import BreakerOptions, Options
@@ -47,8 +48,14 @@ class SyncDesk(Protocol):
     def show(self, letter_id: str) -> Letter:
         """Return the letter, by its id or the end of it; raise LetterNotFound or AmbiguousId."""
 
+    def sheet(self, letter_id: str) -> LetterSheet:
+        """Return the letter as its documented JSON: everything that is kept of it; raise as `show` does."""
+
     def ls(self, query: str = "", *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page of letters that match, newest first; without *payloads* theirs are empty."""
+
+    def listing(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> Listing:
+        """Return a page of letters that match, newest first, as its documented JSON: a row each, without payloads."""
 
     def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
         """Return the failed letters that match in groups, biggest first, each with a verdict."""
@@ -74,7 +81,12 @@ class SyncDesk(Protocol):
         rate: float | None = None,
         generation: int | None = None,
     ) -> Done:
-        """Give failed letters another cycle."""
+        """
+        Give failed letters another cycle.
+
+        *limit* replays at most so many of the query's letters (a canary), *rate* at most so many a second;
+        *generation* stamps them for workers of that generation.
+        """
 
     def archive(self, *ids: str, query: str = "", reason: str = "") -> Done:
         """Decide that failed letters need no handling."""
@@ -83,19 +95,38 @@ class SyncDesk(Protocol):
         """Archive pending letters before they run."""
 
     def restore(self, *ids: str, query: str = "", reason: str = "") -> Done:
-        """Bring archived letters back."""
+        """Bring archived letters back to where they were archived from."""
 
     def purge(self, *ids: str, query: str = "", reason: str = "") -> Done:
-        """Remove archived letters for good."""
+        """Remove archived letters; this cannot be undone. The books keep their number."""
 
-    def edit(self, letter_id: str, payload: bytes, *, version: int, reason: str = "") -> Edited:
-        """Replace the payload of a letter that was read as *version*."""
+    def act(
+        self,
+        verb: str,
+        *ids: str,
+        query: str = "",
+        reason: str = "",
+        limit: int | None = None,
+        rate: float | None = None,
+        generation: int | None = None,
+    ) -> Done:
+        """Apply *verb* (replay, archive, cancel, restore or purge) to letters named by id or by query."""
 
-    def preview(self, verb: str, query: str) -> Preview:
-        """Count and sample what a plan would act on; nothing is written."""
+    def edit(
+        self, letter_id: str, payload: bytes, *, version: int, reason: str = "", content_type: str | None = None
+    ) -> Edited:
+        """Replace the payload of a letter that was read as *version*; raise EditConflict if it changed since."""
 
-    def start(self, verb: str, query: str, *, reason: str = "", limit: int | None = None) -> Plan:
+    def preview(self, verb: str, query: str, *, at_most: int = ...) -> Preview:
+        """Count (up to *at_most*) and sample what a plan would act on; nothing is written."""
+
+    def start(
+        self, verb: str, query: str, *, reason: str = "", limit: int | None = None, generation: int | None = None
+    ) -> Plan:
         """Keep a plan; nothing is acted on yet."""
+
+    def plan(self, plan_id: str) -> Plan:
+        """Return a plan; raise PlanNotFound."""
 
     def carry_out(
         self, plan_id: str, *, rate: float | None = None, progress: Callable[[Plan], object] | None = None

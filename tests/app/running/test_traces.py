@@ -11,9 +11,9 @@ from tests.app.far_away import divide
 from redrive import RetryPolicy
 from redrive.core.facts import Died
 from redrive.desk import views
+from redrive.desk.acts import act
 from redrive.desk.explain import explain
 from redrive.desk.group import groups
-from redrive.desk.replay import replay
 
 PLACE = f"tests.app.far_away:divide:{divide.__code__.co_firstlineno + 1}"
 LINE = 'return order["total"] / order["count"]'
@@ -53,7 +53,7 @@ async def test_an_ended_cycle_keeps_its_own(app, driven):
     async with driven(app) as test:
         receipt = await app.enqueue("order", ORDER)
         await test.run_until_idle()
-        await replay(test.store, [receipt.id], by="ana", reason="again")
+        await act(test.store, "replay", [receipt.id], by="ana", reason="again")
         sheet = views.sheet(await test.letter(receipt.id))
     assert (sheet.traceback, sheet.place) == ("", "")
     assert LINE in sheet.failure_history[0].traceback

@@ -1,8 +1,8 @@
 """
 How a verb acts on letters from the command line.
 
-Owns the order of things: say what will be done, ask, keep a plan, carry it out with a progress
-bar, report. Safe to kill: the plan's id is printed first, and `--resume` goes on with it.
+Owns the order of things: show what will be done, ask, keep a plan, carry it out with a progress bar, report.
+It is safe to kill: the plan's id is printed first, and `--resume` goes on with it. Knows no store, only its desk.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import typer
 from redrive.cli.act.outcome import say_outcome, say_where_to_look, wait_for
 from redrive.cli.look.letters import sample_table
 from redrive.cli.output import emit, letters, note, say
-from redrive.cli.session import author, with_store
+from redrive.cli.session import opened
 from redrive.cli.tables import cell
 from redrive.errors import MoveRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from redrive.cli.session import Session
     from redrive.core.plan import Plan
-    from redrive.desk.act import Done
+    from redrive.desk.acts import Done
+    from redrive.desk.desk import Desk
     from redrive.desk.plan import Preview
-    from redrive.stores.contract import Store
 
 _COUNT = 10_000
 _KINDS = 5  # named in a preview; the question below it must stay on the screen
@@ -59,22 +60,27 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 def carry_out(ctx: typer.Context, order: Order) -> None:
     """Do what *order* says, after asking; print what it came to."""
     _check(order)
-    order = msgspec.structs.replace(order, by=author(ctx, order.by))
-    if order.resume:
-        done = with_store(ctx, lambda store: _run(store, order, order.resume))
-    elif order.ids:
-        _ask(order, len(order.ids), "")
-        done = with_store(ctx, lambda store: _by_id(store, order))
-    else:
-        done = _by_query(ctx, order)
-    if order.verb == "replay" and done.acted and with_store(ctx, _wait_for_kafka):
-        note("letters of Kafka topics go home while `redrive kafka collect` runs, or a worker with send_home")
-    if order.wait is not None:
-        seconds = order.wait
-        done = msgspec.structs.replace(done, outcome=with_store(ctx, lambda store: wait_for(store, done, seconds)))
+    with opened(ctx, by=order.by) as session:
+        done = _acted(session, order)
+        if order.verb == "replay" and done.acted and session.run(_wait_for_kafka(session.desk)):
+            note(
+                "letters of Kafka topics are sent back while `redrive kafka collect` runs, or a worker with a publisher"
+            )
+        if order.wait is not None:
+            seen = session.run(wait_for(session.desk, done, order.wait))
+            done = msgspec.structs.replace(done, outcome=seen)
     _report(order, done)
     if done.outcome is not None and not done.outcome.healthy:
         raise typer.Exit(1)
+
+
+def _acted(session: Session, order: Order) -> Done:
+    if order.resume:
+        return session.run(_run(session.desk, order, order.resume))
+    if order.ids:
+        _ask(order, len(order.ids), "")
+        return session.run(session.desk.act(order.verb, *order.ids, reason=order.reason))
+    return _by_query(session, order)
 
 
 def _check(order: Order) -> None:
@@ -89,34 +95,28 @@ def _check(order: Order) -> None:
     raise typer.BadParameter(f"which letters? {offer}; an empty query never acts")
 
 
-async def _wait_for_kafka(store: Store) -> bool:
-    """Say whether letters that were collected from Kafka wait to be sent home: no worker of the user's does that."""
-    from redrive.core.query import parse
-
-    return bool((await store.find(parse("status:pending kind:kafka"), limit=1, payloads=False)).letters)
+async def _wait_for_kafka(desk: Desk) -> bool:
+    """Say whether letters collected from Kafka wait to be sent back: not every worker does that."""
+    return bool((await desk.ls("status:pending kind:kafka", limit=1, payloads=False)).letters)
 
 
 # ---------------------------------------------------------------------- by query
 
 
-def _by_query(ctx: typer.Context, order: Order) -> Done:
-    from redrive.desk import plan as plans
+def _by_query(session: Session, order: Order) -> Done:
+    from redrive.desk.acts import nothing
 
-    at_most = _EXACT if order.typed else _COUNT
-    preview = with_store(ctx, lambda store: plans.preview(store, order.verb, order.query, at_most=at_most))
+    desk, at_most = session.desk, _EXACT if order.typed else _COUNT
+    preview = session.run(desk.preview(order.verb, order.query, at_most=at_most))
     limit = min(filter(None, (order.canary, preview.count if order.typed else None)), default=None)
     if not order.as_json:
         _print_preview(preview, order)
     if not preview.count:
-        return _nothing(order)
+        return nothing(order.verb, order.query, by=desk.by, reason=order.reason)
     _ask(order, preview.count if limit is None else min(limit, preview.count), "at least " if preview.at_least else "")
-
-    async def work(store: Store) -> Done:
-        plan = await plans.start(store, order.verb, order.query, by=order.by, reason=order.reason, limit=limit)
-        note(f"plan {plan.id}; if this is interrupted, go on with: redrive {order.verb} --resume {plan.id}")
-        return await _run(store, order, plan.id, total=_total(preview, limit))
-
-    return with_store(ctx, work)
+    plan = session.run(desk.start(order.verb, order.query, reason=order.reason, limit=limit))
+    note(f"plan {plan.id}; if this is interrupted, go on with: redrive {order.verb} --resume {plan.id}")
+    return session.run(_run(desk, order, plan.id, total=_total(preview, limit)))
 
 
 def _total(preview: Preview, limit: int | None) -> int | None:
@@ -125,18 +125,17 @@ def _total(preview: Preview, limit: int | None) -> int | None:
     return preview.count if limit is None else min(limit, preview.count)
 
 
-async def _run(store: Store, order: Order, plan_id: str, total: int | None = None) -> Done:
-    from redrive.desk import plan as plans
-    from redrive.desk.act import done
+async def _run(desk: Desk, order: Order, plan_id: str, total: int | None = None) -> Done:
+    from redrive.desk.acts import done
 
-    kept = await store.plan(plan_id)
+    kept = await desk.plan(plan_id)
     if kept.verb != order.verb:
         raise MoveRefused(
             f"cannot {order.verb} by plan {plan_id!r}: it was made to {kept.verb}; "
             f"go on with `redrive {kept.verb} --resume {plan_id}`"
         )
     with _progress(order, total) as advance:
-        return done(await plans.carry_out(store, plan_id, rate=order.rate, progress=advance))
+        return done(await desk.carry_out(plan_id, rate=order.rate, progress=advance))
 
 
 @contextmanager
@@ -149,15 +148,6 @@ def _progress(order: Order, total: int | None) -> Iterator[Callable[[Plan], obje
     with Progress(*columns, console=screen, disable=order.as_json or not screen.is_terminal) as bar:
         task = bar.add_task(order.verb, total=total)
         yield lambda plan: bar.update(task, completed=plan.acted)
-
-
-# ---------------------------------------------------------------------- by id
-
-
-async def _by_id(store: Store, order: Order) -> Done:
-    from redrive.desk.act import act
-
-    return await act(store, order.verb, order.ids, by=order.by, reason=order.reason)
 
 
 # ---------------------------------------------------------------------- asking and telling
@@ -198,14 +188,6 @@ def _ask_for_number(order: Order, count: int) -> None:
         )
     if typed != count:
         raise MoveRefused(f"cannot purge: {letters(count)} would go and {typed} was typed; nothing was purged")
-
-
-def _nothing(order: Order) -> Done:
-    from redrive.desk.act import Done
-
-    return Done(
-        verb=order.verb, acted=0, skipped=0, done=True, plan=None, query=order.query, by=order.by, reason=order.reason
-    )
 
 
 def _report(order: Order, done: Done) -> None:

@@ -16,7 +16,7 @@ import typer
 from redrive.cli.act.enqueue import raw_bytes
 from redrive.cli.options import AsJson, By, Reason, Yes
 from redrive.cli.output import emit, note, say
-from redrive.cli.session import author, with_store
+from redrive.cli.session import opened
 from redrive.cli.typed import typed
 from redrive.core.ids import short
 from redrive.errors import MoveRefused, PayloadError
@@ -40,19 +40,14 @@ def edit(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a letter's payload in $EDITOR. Refused if somebody else changed it meanwhile."""
-    from redrive.desk import edit as verb
-    from redrive.desk import inspect
-
-    before = with_store(ctx, lambda store: inspect.show(store, letter_id))
-    who, version = author(ctx, by), before.payload_version
-    with _edited(before) if payload is None else nullcontext(_given(before, payload)) as changed:
-        if changed == before.payload:
-            raise MoveRefused(f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written")
-        _show_and_ask(before, changed, yes=yes, as_json=as_json)
-        done = with_store(
-            ctx, lambda store: verb.edit(store, letter_id, changed, version=version, by=who, reason=reason)
-        )
+    """Change a letter's payload in $EDITOR. Refused if another operator changed it in the meantime."""
+    with opened(ctx, by=by) as session:
+        before = session.run(session.desk.show(letter_id))
+        with _edited(before) if payload is None else nullcontext(_given(before, payload)) as changed:
+            if changed == before.payload:
+                raise MoveRefused(f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written")
+            _show_and_ask(before, changed, yes=yes, as_json=as_json)
+            done = session.run(session.desk.edit(letter_id, changed, version=before.payload_version, reason=reason))
     if as_json:
         return emit(done)
     return say(

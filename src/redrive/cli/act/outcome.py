@@ -1,8 +1,8 @@
 """
 How the letters of a bulk verb did, on the command line.
 
-Owns the lines with which a bulk verb ends: where to look, how the letters of a canary did, how to go
-on. What an outcome is is said in `desk/outcome.py`.
+Owns the lines with which a bulk verb ends: where to look, how the letters of a canary did, how to go on.
+Knows no store: `desk/outcome.py` says what an outcome is.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING
 from redrive.cli.output import letters, note, say
 
 if TYPE_CHECKING:
-    from redrive.desk.act import Done
+    from redrive.desk.acts import Done
+    from redrive.desk.desk import Desk
     from redrive.desk.outcome import PlanOutcome
-    from redrive.stores.contract import Store
 
 
-async def wait_for(store: Store, done: Done, seconds: float) -> PlanOutcome | None:
+async def wait_for(desk: Desk, done: Done, seconds: float) -> PlanOutcome | None:
     """Wait until the letters that were replayed have come to rest; None if there are none."""
-    from redrive.desk import outcome
-
     if not done.plan or not done.acted:
         return None
     note(f"waiting for {letters(done.acted)} to come to rest, at most {seconds:g} s")
-    return await outcome.outcome(store, done.plan, wait=seconds)
+    return await desk.outcome(done.plan, wait=seconds)
 
 
 def say_where_to_look(done: Done) -> None:
@@ -51,7 +49,7 @@ def _counts(seen: PlanOutcome) -> list[tuple[int, str]]:
         (seen.delivered, f"{seen.delivered} delivered"),
         (seen.failed, f"{seen.failed} failed again"),
         (seen.waiting, f"{seen.waiting} still waiting"),
-        (seen.gone, f"{seen.gone} acted on by somebody else since, or removed"),
+        (seen.gone, f"{seen.gone} acted on by another operator since, or removed"),
     ]
 
 

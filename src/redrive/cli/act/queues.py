@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli.options import AsJson, By, Limit, Reason, Wide
 from redrive.cli.output import emit, say
-from redrive.cli.session import author, with_store
+from redrive.cli.session import opened, with_desk
 from redrive.cli.tables import show_table
 from redrive.cli.typed import typed
 
@@ -33,10 +33,9 @@ def default(ctx: typer.Context, wide: Wide = False, as_json: AsJson = False) -> 
 @app.command("ls")
 def listing(ctx: typer.Context, limit: Limit = 1_000, wide: Wide = False, as_json: AsJson = False) -> None:
     """List every queue that was declared or has letters."""
-    from redrive.desk import queues
+    from redrive.desk.queues import Queues
 
-    found = with_store(ctx, queues.queues)
-    found = queues.Queues(queues=found.queues[:limit])
+    found = Queues(queues=with_desk(ctx, lambda desk: desk.queues())[:limit])
     if as_json:
         return emit(found)
     if not found.queues:
@@ -63,10 +62,9 @@ def resume(ctx: typer.Context, queue: Name, reason: Reason = "", by: By = "", as
 
 
 def _set(ctx: typer.Context, queue: str, *, paused: bool, reason: str, by: str, as_json: bool) -> None:
-    from redrive.desk import queues
-
-    verb, who = queues.pause if paused else queues.resume, author(ctx, by)
-    with_store(ctx, lambda store: verb(store, queue, by=who, reason=reason))
+    with opened(ctx, by=by) as session:
+        verb, who = session.desk.pause if paused else session.desk.resume, session.desk.by
+        session.run(verb(queue, reason=reason))
     if as_json:
         return emit({"queue": queue, "paused": paused, "by": who, "reason": reason})
     return say(f"queue {queue} is {'paused' if paused else 'open'}")

@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli.options import AsJson, By, Limit, Wide
 from redrive.cli.output import emit, say
-from redrive.cli.session import author, with_store
+from redrive.cli.session import with_desk
 from redrive.cli.tables import show_table
 
 Event = Annotated[str, typer.Argument(metavar="EVENT", help="The kind of the events.")]
@@ -29,15 +29,14 @@ def default(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command("ls")
 def listing(ctx: typer.Context, limit: Limit = 1_000, wide: Wide = False, as_json: AsJson = False) -> None:
     """List every subscription."""
-    from redrive.desk import subscriptions
+    from redrive.desk.subscriptions import Subscriptions
 
-    found = with_store(ctx, subscriptions.subscriptions)
-    found = subscriptions.Subscriptions(subscriptions=found.subscriptions[:limit])
+    found = Subscriptions(subscriptions=with_desk(ctx, lambda desk: desk.subscriptions())[:limit])
     if as_json:
         return emit(found)
     rows = [(one.event, one.handler, one.queue) for one in found.subscriptions]
     if not rows:
-        return say("nobody subscribes to anything")
+        return say("there are no subscriptions")
     return show_table("", ("event", "handler", "queue"), rows, wide=wide)
 
 
@@ -46,11 +45,7 @@ def add(
     ctx: typer.Context, event: Event, handler: Handler, queue: Queue = "default", by: By = "", as_json: AsJson = False
 ) -> None:
     """Let every event of a kind give a letter to a handler, from now on."""
-    from redrive.desk import subscriptions
-    from redrive.stores.contract import Subscription
-
-    wanted = Subscription(event=event, handler=handler, queue=queue)
-    fresh = with_store(ctx, lambda store: subscriptions.subscribe(store, wanted, by=author(ctx, by)))
+    fresh = with_desk(ctx, lambda desk: desk.subscribe(event, handler, queue=queue), by=by)
     if as_json:
         return emit({"event": event, "handler": handler, "subscribed": True, "changed": fresh})
     return say(f"{handler} {'now gets' if fresh else 'gets already'} a letter of every {event}")
@@ -59,9 +54,7 @@ def add(
 @app.command()
 def remove(ctx: typer.Context, event: Event, handler: Handler, by: By = "", as_json: AsJson = False) -> None:
     """Make no more letters of such events for a handler. Those that were made stay."""
-    from redrive.desk import subscriptions
-
-    gone = with_store(ctx, lambda store: subscriptions.unsubscribe(store, event, handler, by=author(ctx, by)))
+    gone = with_desk(ctx, lambda desk: desk.unsubscribe(event, handler), by=by)
     if as_json:
         return emit({"event": event, "handler": handler, "subscribed": False, "changed": gone})
     return say(f"{handler} {'gets no more letters' if gone else 'got no letters'} of {event}")

@@ -6,20 +6,20 @@ import typer
 
 from redrive.cli.options import AsJson, Limit, Wide
 from redrive.cli.output import emit, say
-from redrive.cli.session import with_store
+from redrive.cli.session import with_desk
 from redrive.cli.tables import show_table
 from redrive.core.ids import short
 
 
 def audit(ctx: typer.Context, limit: Limit = 100, wide: Wide = False, as_json: AsJson = False) -> None:
     """List the newest acts of operators, newest first."""
-    from redrive.desk import audit as verb
+    from redrive.desk.audit import AuditLog
 
-    log = with_store(ctx, lambda store: verb.audit(store, limit=limit))
+    log = AuditLog(entries=with_desk(ctx, lambda desk: desk.audit(limit=limit)))
     if as_json:
         return emit(log)
     name = str if wide else short  # of a letter; plans and queues keep theirs
     rows = [(one.seq, one.at, one.by, one.verb, name(one.target), one.count, one.reason) for one in log.entries]
     if not rows:
-        return say("nobody has acted yet")
+        return say("no operator has acted yet")
     return show_table("", ("#", "at", "by", "did", "to", "letters", "reason"), rows, wide=wide)

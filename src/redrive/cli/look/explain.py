@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli.options import AsJson, Wide
 from redrive.cli.output import emit, say, tell
-from redrive.cli.session import with_store
+from redrive.cli.session import with_desk
 from redrive.cli.tables import show_table
 from redrive.cli.typed import typed
 
@@ -29,14 +29,12 @@ def explain(
 ) -> None:
     """Say why a letter stands where it stands, rule by rule."""
     from redrive.core.policy import RetryPolicy
-    from redrive.desk import explain as verb
-    from redrive.desk import inspect
 
     wanted = None if policy is None else RetryPolicy.parse(policy)
     if wanted is not None:
-        answer = verb.what_if(with_store(ctx, lambda store: inspect.show(store, letter_id)), wanted)
+        answer = with_desk(ctx, lambda desk: desk.what_if(letter_id, wanted))
         return emit(answer) if as_json else _print_what_if(answer)
-    explanation = with_store(ctx, lambda store: verb.explained(store, letter_id))
+    explanation = with_desk(ctx, lambda desk: desk.explain(letter_id))
     return emit(explanation) if as_json else _print(explanation, wide=wide)
 
 

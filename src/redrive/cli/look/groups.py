@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli.options import AsJson, Limit, Query, Wide
 from redrive.cli.output import emit, say
-from redrive.cli.session import with_store
+from redrive.cli.session import with_desk
 from redrive.cli.tables import show_table
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ def groups(
     ctx: typer.Context, query: Query = "", limit: Limit = 50, wide: Wide = False, as_json: AsJson = False
 ) -> None:
     """Group failed letters by what went wrong, biggest first."""
-    from redrive.desk import group
+    from redrive.desk.group import Groups
 
-    found = with_store(ctx, lambda store: group.groups(store, query, limit=limit))
+    found = Groups(groups=with_desk(ctx, lambda desk: desk.groups(query, limit=limit)))
     if as_json:
         return emit(found)
     if not found.groups:

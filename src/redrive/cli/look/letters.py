@@ -9,7 +9,7 @@ import typer
 from redrive.cli.options import AsJson, Limit, Query, Wide
 from redrive.cli.output import emit, say
 from redrive.cli.plain import plain
-from redrive.cli.session import with_store
+from redrive.cli.session import with_desk
 from redrive.cli.tables import cell, show_facts, show_table
 from redrive.cli.typed import typed
 from redrive.core.ids import short
@@ -32,10 +32,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List letters that match, newest first."""
-    from redrive.desk import inspect, views
-
-    page = with_store(ctx, lambda store: inspect.ls(store, query, cursor=cursor, limit=limit, payloads=False))
-    listing = views.listing(page)
+    listing = with_desk(ctx, lambda desk: desk.listing(query, cursor=cursor, limit=limit))
     if as_json:
         return emit(listing)
     if wide:
@@ -56,10 +53,10 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show all that is kept of a letter, payload included."""
-    from redrive.desk import inspect, views
+    from redrive.desk.views import sheet as sheet_of
 
-    letter = with_store(ctx, lambda store: inspect.show(store, letter_id))
-    sheet = views.sheet(letter)
+    letter = with_desk(ctx, lambda desk: desk.show(letter_id))
+    sheet = sheet_of(letter)
     if as_json:
         return emit(sheet)
     show_facts((name, value) for name, value in _facts(sheet) if value not in (None, "", 0, []))

@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli.options import AsJson, Wide
 from redrive.cli.output import emit, letters, say, tell
-from redrive.cli.session import with_store
+from redrive.cli.session import with_desk
 from redrive.cli.tables import moment, show_table
 from redrive.core.ids import short
 
@@ -27,9 +27,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count everything: the books, what failed, what is stuck."""
-    from redrive.desk import stats as verb
-
-    found = with_store(ctx, lambda store: verb.stats(store, weeks=weeks))
+    found = with_desk(ctx, lambda desk: desk.stats(weeks=weeks))
     if as_json:
         return emit(found)
     show_table(title(found), STATES, [tuple(found.books[name] for name in STATES)], wide=wide, spare=SPARE)

@@ -15,7 +15,7 @@ from redrive.cli.look.stats import SPARE, STATES, remarks, title
 from redrive.cli.options import AsJson
 from redrive.cli.output import counted, emit
 from redrive.cli.plain import plain
-from redrive.cli.session import with_store
+from redrive.cli.session import with_desk
 from redrive.cli.tables import console, table
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rich.console import Group as Frame
     from rich.console import RenderableType
 
-    from redrive.desk.group import Groups
+    from redrive.desk.desk import Desk
+    from redrive.desk.group import GroupView
     from redrive.desk.stats import Stats
-    from redrive.stores.contract import Store
 
 _GROUPS = 6
 _REMARKS = 5
-_LINES = 24  # of a screen whose height nobody knows
+_LINES = 24  # of a screen whose height is not known
 
 
 def top(
@@ -42,43 +42,38 @@ def top(
     """Watch failures, breakers, books and workers. Ctrl-C ends it."""
     watch = _print_each if as_json else _draw
     try:
-        with_store(ctx, lambda store: watch(store, interval, once=once))
+        with_desk(ctx, lambda desk: watch(desk, interval, once=once))
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
 
-async def _print_each(store: Store, interval: float, *, once: bool) -> None:
+async def _print_each(desk: Desk, interval: float, *, once: bool) -> None:
     import asyncio
 
-    from redrive.desk.stats import stats
-
-    emit(await stats(store))
+    emit(await desk.stats())
     while not once:
         await asyncio.sleep(interval)
-        emit(await stats(store))
+        emit(await desk.stats())
 
 
-async def _draw(store: Store, interval: float, *, once: bool) -> None:
+async def _draw(desk: Desk, interval: float, *, once: bool) -> None:
     import asyncio
 
     from rich.live import Live
 
     if once:
-        console().print(await _frame(store))
+        console().print(await _frame(desk))
         return
-    with Live(await _frame(store), console=console(), auto_refresh=False, screen=True) as live:
+    with Live(await _frame(desk), console=console(), auto_refresh=False, screen=True) as live:
         while True:
             await asyncio.sleep(interval)
-            live.update(await _frame(store), refresh=True)
+            live.update(await _frame(desk), refresh=True)
 
 
-async def _frame(store: Store) -> Frame:
+async def _frame(desk: Desk) -> Frame:
     from rich.console import Group as Frame
 
-    from redrive.desk.group import groups
-    from redrive.desk.stats import stats
-
-    found, failures = await stats(store, weeks=0), await groups(store, limit=_GROUPS + 1)
+    found, failures = await desk.stats(weeks=0), await desk.groups(limit=_GROUPS + 1)
     screen = console()
     height = screen.height if screen.is_terminal else _LINES
     parts = [*_remarks(found), *_failures(failures)]
@@ -98,11 +93,11 @@ def _remarks(found: Stats) -> list[tuple[int, RenderableType]]:
     return [*shown, *([(1, Text(f"and {counted(more, 'remark')} more: redrive stats"))] if more else [])]
 
 
-def _failures(found: Groups) -> list[tuple[int, RenderableType]]:
-    rows = [line(one) for one in found.groups[:_GROUPS]]
+def _failures(found: list[GroupView]) -> list[tuple[int, RenderableType]]:
+    rows = [line(one) for one in found[:_GROUPS]]
     if not rows:
         return []
-    heading = "failures" if len(found.groups) <= _GROUPS else "failures (the biggest groups)"
+    heading = "failures" if len(found) <= _GROUPS else "failures (the biggest groups)"
     return [(len(rows) + 3, table(heading, ("group", "count", "verdict", "error", "title"), rows))]
 
 

@@ -1,0 +1,112 @@
+"""
+Act on letters, by id or by query.
+
+Owns the fork that every verb shares: letters named by id go in one transaction, all or none; letters named by a query
+go by a plan. Also owns which fact each verb is. `core/moves.py` says which verb may touch which letter, and what
+replay, archive, cancel, restore and purge do. Knows no listener and no terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from redrive.core.facts import Archived, Purged, Replayed, Restored
+from redrive.desk import plan as plans
+from redrive.desk.ids import whole_ids
+from redrive.desk.outcome import PlanOutcome
+from redrive.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.core.facts import Fact
+    from redrive.core.plan import Plan
+    from redrive.stores.contract import Store
+
+_FACTS: dict[str, type[Archived | Purged | Replayed | Restored]] = {
+    "replay": Replayed,
+    "archive": Archived,
+    "cancel": Archived,
+    "restore": Restored,
+    "purge": Purged,
+}
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What an act came to; *plan* is null when letters were named by id."""
+
+    verb: str
+    acted: int
+    skipped: int  # in the plan, but its status did not allow the verb any more
+    done: bool
+    plan: str | None
+    query: str
+    by: str
+    reason: str
+    outcome: PlanOutcome | None = None  # how its letters did, where that was waited for
+
+
+async def act(
+    store: Store,
+    verb: str,
+    ids: Sequence[str] = (),
+    *,
+    query: str = "",
+    by: str,
+    reason: str = "",
+    limit: int | None = None,
+    rate: float | None = None,
+    generation: int | None = None,
+) -> Done:
+    """
+    Apply *verb* to *ids*, or to what matches *query*; exactly one of the two must be given.
+
+    *limit* acts on at most so many of the query's letters (a canary), *rate* on at most so many a second.
+    *generation* stamps letters that are replayed. Raise LetterNotFound or MoveRefused, and then nothing was done.
+    """
+    check_named(verb, ids, query)
+    if ids:
+        return await by_id(store, verb, ids, by=by, reason=reason, generation=generation)
+    plan = await plans.start(store, verb, query, by=by, reason=reason, limit=limit, generation=generation)
+    return done(await plans.carry_out(store, plan.id, rate=rate))
+
+
+def done(plan: Plan) -> Done:
+    """Return what *plan* has come to so far."""
+    return Done(
+        verb=plan.verb,
+        acted=plan.acted,
+        skipped=plan.skipped,
+        done=plan.done,
+        plan=plan.id,
+        query=plan.query,
+        by=plan.by,
+        reason=plan.reason,
+    )
+
+
+def nothing(verb: str, query: str, *, by: str, reason: str) -> Done:
+    """Return what an act on no letters came to."""
+    return Done(verb=verb, acted=0, skipped=0, done=True, plan=None, query=query, by=by, reason=reason)
+
+
+def fact_of(verb: str, count: int, *, by: str, reason: str, plan: str | None) -> Fact:
+    """Return the fact that *count* letters were acted on; it is announced after the store said yes."""
+    return _FACTS[verb](count=count, by=by, reason=reason, plan=plan or "")
+
+
+def check_named(verb: str, ids: Sequence[str], query: str) -> None:
+    """Raise QueryError unless letters are named in exactly one way."""
+    if bool(ids) == bool(query.strip()):
+        raise QueryError(f"cannot {verb}: name the letters by id or by a query, one of the two")
+
+
+async def by_id(
+    store: Store, verb: str, ids: Sequence[str], *, by: str, reason: str = "", generation: int | None = None
+) -> Done:
+    """Apply *verb* to the letters *ids*, all or none; raise LetterNotFound, AmbiguousId or MoveRefused."""
+    unique = await whole_ids(store, ids)
+    letters = await store.act(verb, unique, by=by, reason=reason, generation=generation)
+    return Done(verb=verb, acted=len(letters), skipped=0, done=True, plan=None, query="", by=by, reason=reason)
