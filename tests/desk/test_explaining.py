@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.desk.conftest import POLICY, failure
 
+from redrive.core.changes import line_of, logged
 from redrive.core.decide import Failed, Lost, decide, held_back
 from redrive.core.letter import Category, Letter, Status
-from redrive.core.moves import line_of, logged
 from redrive.core.policy import RetryPolicy
 from redrive.desk import inspect
 from redrive.desk.acts import act
@@ -211,7 +211,7 @@ def lived(policy: RetryPolicy, runs) -> tuple[Letter, list]:
     for attempt, (failed, draw, seconds) in enumerate(runs, 1):
         age += seconds
         move = decide(Stood(attempt), Failed(failed), policy, draw, age=age)
-        tries, moves = logged(tries, line_of(move, attempt), 50), [*moves, move]
+        tries, moves = logged(tries, line_of(move, attempt)), [*moves, move]
         age += move.delay
         if move.to is Status.FAILED:
             break
@@ -251,7 +251,7 @@ def test_what_if_does_not_take_a_wait_of_the_policys_own_for_a_retry_after(asked
 
 def test_what_if_of_a_letter_that_killed_its_workers_is_the_same_for_every_policy():
     crashed = decide(Stood(1, losses=2), Lost("gone"), POLICY, 0.5)
-    letter = Letter(id="a", queue="q", kind="k", payload=b"", tries=logged((), line_of(crashed, 1), 50))
+    letter = Letter(id="a", queue="q", kind="k", payload=b"", tries=logged((), line_of(crashed, 1)))
     assert told(what_if(letter, RetryPolicy.exponential(max_attempts=9)).tries) == [("failed", "worker_crashed", 0.0)]
 
 

@@ -81,7 +81,7 @@ class Model:
             waits_for=waits_for,
         )
         self.letters[draft.id] = known
-        self._take_turn(known)
+        self._take_write_lock(known)
 
     def runnable(self, queue: str, now: int) -> list[Known]:
         """Return what a claim may take, oldest due first."""
@@ -156,7 +156,7 @@ class Model:
         if known.lane is not None and self.heads.get(known.lane) == known.draft.id and status not in LIVE:
             del self.heads[known.lane]
             self._next_head(known.lane)
-        self._take_turn(known)
+        self._take_write_lock(known)
 
     def _line_up(self, known: Known) -> None:
         """A letter came back into its lane: the oldest goes first, unless one is under way."""
@@ -171,6 +171,6 @@ class Model:
         if waiting:
             self.heads[lane] = min(waiting, key=lambda other: other.place).draft.id
 
-    def _take_turn(self, known: Known) -> None:
+    def _take_write_lock(self, known: Known) -> None:
         if known.lane is not None and known.status in LIVE:
             self.heads.setdefault(known.lane, known.draft.id)

@@ -250,7 +250,7 @@ def age_of(letter: Letter, now_us: int) -> float:
 
 def instant(micros: int) -> datetime:
     """Return *micros* since the epoch as an aware UTC datetime; what is beyond all dates is the last, or the first."""
-    return _EPOCH + timedelta(microseconds=min(max(micros, EARLIEST_US), LATEST_US))
+    return _EPOCH + timedelta(0, 0, min(max(micros, EARLIEST_US), LATEST_US))
 
 
 def micros(moment: datetime) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from redrive.core.letter import Failure, Status, Try, instant
+from redrive.core.letter import Failure, Status
 from redrive.errors import EditConflict, MoveRefused
 
 MOVES: dict[tuple[Status, Status], str] = {
@@ -37,38 +37,6 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     draw: float = 0.0
     policy: str = ""
     age: float = 0.0  # seconds that the cycle had lasted when this was decided
-
-
-LOGGED = 500  # characters of an error's text in the attempt log; the letter keeps more of the newest
-
-
-def line_of(move: Move, attempt: int = 0, at_us: int = 0) -> Try:
-    """Return what the attempt log says of a move that carries its failure."""
-    failure = move.failure
-    assert failure is not None  # noqa: S101 - only such a move has a line
-    return Try(
-        attempt=attempt,
-        at=instant(at_us),
-        why=move.why,
-        error_type=failure.error_type,
-        error=failure.message[:LOGGED],
-        category=str(failure.category),
-        rule=failure.rule,
-        delay=move.delay,
-        draw=move.draw,
-        policy=move.policy,
-        age=move.age,
-        retry_after=failure.retry_after,
-        place=failure.place,
-        traceback=failure.traceback,
-    )
-
-
-def logged(tries: tuple[Try, ...], line: Try, most: int) -> tuple[Try, ...]:
-    """Return the newest *most* lines of the log with *line*; only the newest traceback is kept: rows stay small."""
-    if line.traceback:
-        tries = tuple(msgspec.structs.replace(one, traceback="") if one.traceback else one for one in tries)
-    return (*tries, line)[-most:]
 
 
 VERBS: dict[str, Status] = {  # operator's verb: the status it starts from

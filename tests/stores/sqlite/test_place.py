@@ -239,9 +239,9 @@ async def test_a_wal_that_was_lost_never_overwrites_what_others_have_written_sin
     await put(store, "a")
     inside, gate = threading.Event(), threading.Event()
 
-    def put_slowly(turn):
-        putting.put(turn, [draft("b")])
-        turn.insert_arrivals()
+    def put_slowly(transaction):
+        putting.put(transaction, [draft("b")])
+        transaction.insert_arrivals()
         inside.set()
         gate.wait(60)
 
@@ -347,5 +347,5 @@ def test_a_child_that_outlives_a_killed_parent_holds_nobody_up(path, clock):
     command = [sys.executable, "-c", _FORKS, os.fspath(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as parent:
         assert parent.wait(60) == -9
-        asyncio.run(_put_one(SqliteStore(path, clock=clock)))  # the parent died within its turn to write
+        asyncio.run(_put_one(SqliteStore(path, clock=clock)))  # the parent died while it was writing
         assert [each.name for each in path.parent.iterdir()] == ["redrive.db"]

@@ -25,8 +25,8 @@ async def test_callers_that_wait_at_the_same_time_share_commits(path, sql):
 
 
 async def test_an_operation_that_breaks_does_not_take_its_neighbours_with_it(sqlite):
-    def broken(turn):
-        turn.sql("DELETE FROM letters")
+    def broken(transaction):
+        transaction.sql("DELETE FROM letters")
         raise ZeroDivisionError
 
     await put(sqlite, "kept")

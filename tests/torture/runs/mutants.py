@@ -17,7 +17,7 @@ from redrive.stores.contract import Exchanged
 from redrive.stores.sqlite import claiming, settling
 from redrive.stores.sqlite.file.database import File
 from redrive.stores.sqlite.store import SqliteStore
-from redrive.stores.sqlite.transaction import Turn
+from redrive.stores.sqlite.transaction import Transaction
 
 
 def apply(name: str) -> None:
@@ -28,11 +28,7 @@ def apply(name: str) -> None:
 
 def _no_token_check() -> None:
     """A settlement looks at neither token nor status: whoever comes last wins."""
-    settling._DELIVER = (
-        "UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, "
-        "why = 'succeeded' WHERE seq IN carray(?) AND ? IS NOT NULL"
-    )
-    settling._READ = settling._READ.replace("AND token = ? AND status = 'in_flight'", "AND ? IS NOT NULL")
+    settling._FENCE = " AND ? IS NOT NULL"
 
 
 def _no_sync() -> None:
@@ -64,12 +60,12 @@ def _rescue_of_the_living() -> None:
 
 def _forgotten_settlements() -> None:
     """The store says yes and writes nothing."""
-    settling.settle = lambda _turn, settlements: (True,) * len(settlements)
+    settling.settle = lambda _transaction, settlements: (True,) * len(settlements)
 
 
 def _counters_not_kept() -> None:
     """Claims are not counted."""
-    Turn.moved = lambda *_: None  # type: ignore[method-assign, assignment]
+    Transaction.moved = lambda *_: None  # type: ignore[method-assign, assignment]
 
 
 def _early_yes() -> None:

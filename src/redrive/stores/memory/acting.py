@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from redrive.core import changes
 from redrive.core import query as queries
 from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_edit, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.stores.grouping import FORGOTTEN_AFTER
-from redrive.stores.memory import changes, finding
+from redrive.stores.memory import finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from redrive.core import priority_shares
+from redrive.core import changes, priority_shares
 from redrive.core.letter import Priority, Status, age_of
 from redrive.stores.contract import Backlog, Claim
-from redrive.stores.memory import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

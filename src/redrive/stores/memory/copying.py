@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from redrive.core import changes
 from redrive.core.letter import Status
 from redrive.stores.contract import place_of
 from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
-from redrive.stores.memory import changes, finding
+from redrive.stores.memory import finding
 from redrive.stores.memory.rows import Sighting
 
 if TYPE_CHECKING:

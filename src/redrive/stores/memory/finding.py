@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from redrive.core import changes
 from redrive.core.letter import Status
 from redrive.core.waiting import NAMED, Standing
 from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
-from redrive.stores.memory import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from redrive.core import changes
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores.contract import Receipt
-from redrive.stores.memory import changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redrive.core.letter import Priority, Status
+from redrive.core.tallies import Trait, trait_of
 from redrive.stores.contract import LIVE
 
 if TYPE_CHECKING:
@@ -50,18 +51,6 @@ class Sighting:
     last_us: int
 
 
-class Traits(NamedTuple):
-    """What a tally counts by."""
-
-    queue: str
-    kind: str
-    status: str
-    category: str = ""
-    policy: str = ""
-    error_type: str = ""
-    fingerprint: str = ""
-
-
 Line = list[tuple[int, int]]  # (due_us, seq), sorted: what is due is a prefix
 
 
@@ -79,7 +68,7 @@ class Shelf:
         default_factory=lambda: defaultdict(dict)
     )  # unfinished letters of ordered queues, by queue and key
     dependents: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    tallies: Counter[Traits] = field(default_factory=Counter)
+    tallies: Counter[Trait] = field(default_factory=Counter)
     live: Counter[str] = field(default_factory=Counter)  # unfinished letters, by queue
     flying: Counter[str] = field(default_factory=Counter)  # letters in flight, by queue
     sightings: dict[str, Sighting] = field(default_factory=dict)  # by fingerprint
@@ -115,7 +104,7 @@ class Shelf:
             self.keys[letter.queue, letter.kind, letter.idempotency_key] = row.seq
         for other in waits_for:
             self.dependents[other].add(row.seq)
-        self.tallies[Traits(letter.queue, letter.kind, "enqueued")] += 1
+        self.tallies[Trait(letter.queue, letter.kind, "enqueued")] += 1
         self._enter(row)
         self._stand(row)
         return row
@@ -141,7 +130,7 @@ class Shelf:
             del self.keys[letter.queue, letter.kind, letter.idempotency_key]
         for other in row.waits_for:
             self.dependents[other].discard(row.seq)
-        self.tallies[Traits(letter.queue, letter.kind, "purged")] += 1
+        self.tallies[Trait(letter.queue, letter.kind, "purged")] += 1
 
     def note_failure(self, failure: Failure, now: int) -> None:
         """Remember that a letter of this group died at *now*."""
@@ -170,7 +159,7 @@ class Shelf:
 
     def _enter(self, row: Row) -> None:
         letter = row.letter
-        self.tallies[traits(letter)] += 1
+        self.tallies[trait_of(letter)] += 1
         if letter.status is Status.FAILED:
             self.failed[row.seq] = row
         if letter.status is Status.IN_FLIGHT:
@@ -186,7 +175,7 @@ class Shelf:
 
     def _leave(self, row: Row) -> None:
         letter = row.letter
-        self._count_down(traits(letter))
+        self._count_down(trait_of(letter))
         self._leave_line(row)
         if letter.status is Status.FAILED:
             del self.failed[row.seq]
@@ -255,25 +244,10 @@ class Shelf:
             del line[bisect_left(line, (row.letter.due_us, row.seq))]
             row.in_line = False
 
-    def _count_down(self, counted: Traits) -> None:
+    def _count_down(self, counted: Trait) -> None:
         self.tallies[counted] -= 1
         if not self.tallies[counted]:
             del self.tallies[counted]
-
-
-def traits(letter: Letter) -> Traits:
-    """Return what *letter* is counted under; only dead ones are told apart by their error."""
-    if letter.status is not Status.FAILED:
-        return Traits(letter.queue, letter.kind, str(letter.status))
-    return Traits(
-        letter.queue,
-        letter.kind,
-        str(letter.status),
-        letter.category or "",
-        letter.applied_policy or "",
-        letter.error_type or "",
-        letter.fingerprint or "",
-    )
 
 
 def _line(letter: Letter) -> tuple[str, str, Priority]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from redrive.core.changes import line_of
 from redrive.core.letter import Status, Try
-from redrive.core.moves import line_of
 from redrive.stores.postgres.texts import escape, is_odd, is_odd_name, name
 
 if TYPE_CHECKING:

@@ -2,84 +2,74 @@
 The operator's writes: replay, archive, cancel, restore, purge, edit, plans.
 
 Owns carrying them out, many rows at a time, with the audit entry in the same transaction.
-Which status a verb needs is said in `core.moves`, not here.
+Knows no rule: `core.moves` says which status a verb needs, `core.changes` what it does to a letter.
 """
 
 from __future__ import annotations
 
+from array import array
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import apsw
 import msgspec
 
-from redrive.core.letter import FailureCycle, Status, instant
+from redrive.core import changes
+from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_edit, check_verb
 from redrive.core.plan import Plan, Step
 from redrive.core.query import Query, parse
+from redrive.core.tallies import Trait, trait_of
 from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.sqlite import finding, ordering, rows
 from redrive.stores.sqlite.compiling import compile_query, standing
 from redrive.stores.sqlite.scanning import Walk, scan
-from redrive.stores.sqlite.transaction import Trait
+from redrive.stores.sqlite.writing import Some, Update, update_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
 
-    from redrive.core.letter import Letter
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.stores.sqlite.transaction import Transaction
 
-KEPT_CYCLES = 20
+_OWN = ("seq", "lane", "held", "archived_from")
+_COUNTED = ("id", "queue", "kind", "key", "status", "category", "applied_policy", "error_type", "fingerprint")
+_CYCLE = (
+    *("attempts", "losses", "last_error", "why", "first_failed_us", "failed_us", "tries", "generation", "release"),
+    *("cycles", "failure_history"),
+)
+_LEAN = Some(_OWN, _COUNTED)  # what every verb must know of a letter
+_WHOLE = Some(_OWN, (*_COUNTED, *_CYCLE))  # what a replay must know: the cycle that ends goes into the history
+_ARCHIVE = update_of(
+    ("status", "updated_us", "why", "plan"),
+    also=", dead = NULL, archived_from = status, held = held - (lane = 2), lane = min(lane, 1)",
+)
+_RESTORE = update_of(
+    ("status", "updated_us", "why", "plan"), also=", dead = nullif(archived_from = 'failed', 0), archived_from = NULL"
+)
+_REPLAY = update_of(
+    (
+        *("status", "updated_us", "why", "plan", "due_us", "cycle_us", "attempts", "losses", "cycles", "generation"),
+        *("category", "error_type", "last_error", "fingerprint", "first_failed_us", "failed_us", "applied_policy"),
+        *("tries", "failure_history"),
+    ),
+    also=", dead = NULL",
+)
 
 
 class Row(NamedTuple):
-    """What must be known of a letter to act on it."""
+    """A letter to act on, with the fields that the act needs, and what only the store knows of it."""
 
     seq: int
-    id: str
-    queue: str
-    kind: str
-    key: str | None
     lane: int
     held: int
-    status: str
-    token: int
     archived_from: str | None
-    attempts: int
-    losses: int
-    error_type: str | None
-    last_error: str | None
-    category: str | None
-    fingerprint: str | None
-    why: str | None
-    first_failed_us: int | None
-    failed_us: int | None
-    tries: bytes | None
-    generation: int | None
-    release: str | None
-    failure_history: bytes | None
-    applied_policy: str | None
-
-    @property
-    def trait(self) -> Trait:
-        """What it is counted by."""
-        if self.status != Status.FAILED:
-            return Trait(self.queue, self.kind, self.status)
-        return self.failed_trait
-
-    @property
-    def failed_trait(self) -> Trait:
-        """What it is counted by when it is a dead letter."""
-        return Trait(
-            self.queue, self.kind, "failed", self.category or "", self.applied_policy or "", self.error_type or "",
-            self.fingerprint or "",
-        )  # fmt: skip
+    letter: Letter
 
 
 class Act(NamedTuple):
-    """Who acts, why, and with which number."""
+    """Who acts, why, and with which token."""
 
     token: int
     by: str
@@ -88,132 +78,125 @@ class Act(NamedTuple):
     generation: int | None = None
 
 
-_COLUMNS = ", ".join(Row._fields)
+def _needed(verb: str) -> Some:
+    return _WHOLE if verb == "replay" else _LEAN
 
 
-def act(turn: Turn, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None) -> list[Letter]:
+def _row_of(some: Some, found: tuple[Any, ...]) -> Row:
+    seq, lane, held, archived_from = found[: len(_OWN)]
+    return Row(seq, lane, held, archived_from, some.letter(found))
+
+
+_ALL = f"SELECT {rows.ALL}, lane, held, archived_from FROM letters WHERE id = ?"  # noqa: S608 - our own column names
+
+
+def act(
+    transaction: Transaction, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
+) -> list[Letter]:
     """Act on these letters, all or none."""
-    found = [_row(turn, letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    found = [_read(transaction, letter_id) for letter_id in dict.fromkeys(letter_ids)]
     if not found:
         return []
     for row in found:
-        check_verb(verb, row.id, columns.status_of(row.status))
-    gone = [finding.get(turn.connection, row.id) for row in found] if verb == "purge" else []
-    _CARRIED_OUT_BY[verb](turn, found, Act(turn.next_token(), by, reason, generation=generation))
-    target = found[0].id if len(found) == 1 else f"{len(found)} letters"
-    turn.audit(by, verb, target, len(found), reason)
-    now = gone or [finding.get(turn.connection, row.id) for row in found]
-    return [letter for letter in now if letter is not None]
+        check_verb(verb, row.letter.id, row.letter.status)
+    token = transaction.next_token()
+    after = _CARRIED_OUT_BY[verb](transaction, found, Act(token, by, reason, generation=generation))
+    target = found[0].letter.id if len(found) == 1 else f"{len(found)} letters"
+    transaction.audit(by, verb, target, len(found), reason)
+    return after if verb == "purge" else _as_kept(transaction, found, after, token)
 
 
-def _row(turn: Turn, letter_id: str) -> Row:
-    found = turn.sql(f"SELECT {_COLUMNS} FROM letters WHERE id = ?", (letter_id,)).fetchone()  # noqa: S608 - ours
+def _read(transaction: Transaction, letter_id: str) -> Row:
+    found: tuple[Any, ...] | None = transaction.sql(_ALL, (letter_id,)).fetchone()
     if found is None:
         raise LetterNotFound(letter_id)
-    return Row(*found)
+    lane, held, archived_from = found[-3:]
+    return Row(found[0], lane, held, archived_from, rows.letter_of(transaction.connection, found[:-3]))
+
+
+def _as_kept(transaction: Transaction, found: Sequence[Row], after: Sequence[Letter], token: int) -> list[Letter]:
+    """Return the letters as they are now, with how many others each waits for."""
+    places = apsw.carray(array("q", [row.seq for row in found]))
+    sql = "SELECT seq, held FROM letters WHERE seq IN carray(?) AND status = 'pending' AND held > 0"
+    held = {int(seq): int(n) for seq, n in transaction.sql(sql, (places,))}
+    pairs = zip(found, after, strict=True)
+    return [msgspec.structs.replace(letter, token=token, waits_for=held.get(row.seq, 0)) for row, letter in pairs]
 
 
 # ---------------------------------------------------------------------- the verbs, many rows at a time
 
 
-def _replay(turn: Turn, found: Sequence[Row], act: Act) -> None:
-    turn.connection.executemany(
-        "UPDATE letters SET status = 'pending', dead = NULL, token = ?, updated_us = ?, due_us = ?, cycle_us = ?, "
-        "attempts = 0, losses = 0, category = NULL, error_type = NULL, last_error = NULL, fingerprint = NULL, "
-        "why = 'replayed', first_failed_us = NULL, failed_us = NULL, tries = NULL, applied_policy = NULL, "
-        "cycles = cycles + 1, plan = ?, generation = coalesce(?, generation), failure_history = ? WHERE seq = ?",
-        [
-            (act.token, *(turn.now_us,) * 3, act.plan or None, act.generation, _history(turn, row, act), row.seq)
-            for row in found
-        ],
-    )
-    _rejoin(turn, found)
+def _replay(transaction: Transaction, found: Sequence[Row], act: Act) -> list[Letter]:
+    told = {"by": act.by, "reason": act.reason, "plan": act.plan, "generation": act.generation}
+    after = [changes.replayed(row.letter, transaction.now_us, **told) for row in found]  # type: ignore[arg-type]
+    _write(transaction, _REPLAY, found, after, act.token)
+    _rejoin(transaction, found)
+    return after
 
 
-def _history(turn: Turn, row: Row, act: Act) -> bytes:
-    cycle = FailureCycle(
-        attempts=row.attempts,
-        losses=row.losses,
-        error_type=row.error_type or "",
-        last_error=row.last_error or "",
-        category=row.category or "",
-        fingerprint=row.fingerprint or "",
-        why=row.why or "",
-        first_failed_at=_moment(row.first_failed_us),
-        failed_at=_moment(row.failed_us),
-        tries=columns.read_tries(row.tries),
-        generation=row.generation,
-        release=row.release,
-        replayed_at=instant(turn.now_us),
-        replayed_by=act.by,
-        reason=act.reason,
-        plan=act.plan,
-    )
-    return columns.encode((*columns.read_history(row.failure_history), cycle)[-KEPT_CYCLES:])
-
-
-def _moment(micros: int | None) -> datetime | None:
-    return None if micros is None else instant(micros)
-
-
-def _rejoin(turn: Turn, found: Sequence[Row]) -> None:
-    """Count letters that are pending again, and let each take its place behind others of its key."""
-    turn.rang = True
+def _archive(transaction: Transaction, found: Sequence[Row], act: Act) -> list[Letter]:
+    after = [changes.archived(row.letter, transaction.now_us, by=act.by, plan=act.plan) for row in found]
+    _write(transaction, _ARCHIVE, found, after, act.token)
     for row in found:
-        turn.moved(row.trait, Trait(row.queue, row.kind, "pending"))
-    ordering.come_back(turn, [row.seq for row in found if row.held])
-    keyed = [row for row in found if row.key is not None and turn.queue(row.queue).ordered]
-    # Those that came to rest before their queue kept order have no lane yet.
-    turn.connection.executemany("UPDATE letters SET lane = 1 WHERE seq = ? AND lane = 0", [(r.seq,) for r in keyed])
-    for queue, key in {(row.queue, row.key) for row in keyed if row.key is not None}:
-        ordering.line_up(turn, queue, key)
+        letter = row.letter
+        if row.lane == ordering.FIRST and letter.status is Status.PENDING and letter.key is not None:
+            ordering.advance(transaction, letter.queue, letter.key)
+    return after
 
 
-def _archive(turn: Turn, found: Sequence[Row], act: Act) -> None:
-    turn.connection.executemany(
-        "UPDATE letters SET status = 'archived', dead = NULL, archived_from = status, token = ?, updated_us = ?, "
-        "why = ?, plan = ?, held = held - (lane = 2), lane = min(lane, 1) WHERE seq = ?",
-        [(act.token, turn.now_us, f"archived by {act.by}", act.plan or None, row.seq) for row in found],
+def _restore(transaction: Transaction, found: Sequence[Row], act: Act) -> list[Letter]:
+    now, told = transaction.now_us, {"by": act.by, "plan": act.plan}
+    after = [changes.restored(row.letter, Status(row.archived_from or "failed"), now, **told) for row in found]
+    _write(transaction, _RESTORE, found, after, act.token)
+    _rejoin(transaction, [row for row in found if row.archived_from == Status.PENDING])
+    return after
+
+
+def _write(transaction: Transaction, update: Update, found: Sequence[Row], after: Sequence[Letter], token: int) -> None:
+    """Make each row what its letter is *after* the act, and count it."""
+    pairs = list(zip(found, after, strict=True))
+    transaction.connection.executemany(update.sql, [update.values(letter, token, row.seq) for row, letter in pairs])
+    for row, letter in pairs:
+        transaction.moved(trait_of(row.letter), trait_of(letter))
+
+
+def _rejoin(transaction: Transaction, found: Sequence[Row]) -> None:
+    """Let letters that are pending again take their places behind others of their keys."""
+    if not found:
+        return
+    transaction.rang = True
+    ordering.come_back(transaction, [row.seq for row in found if row.held])
+    keyed = [row for row in found if row.letter.key is not None and transaction.queue(row.letter.queue).ordered]
+    # A letter that came to rest before its queue kept order has no lane yet.
+    transaction.connection.executemany(
+        "UPDATE letters SET lane = 1 WHERE seq = ? AND lane = 0", [(row.seq,) for row in keyed]
     )
+    for queue, key in {(row.letter.queue, row.letter.key) for row in keyed}:
+        ordering.line_up(transaction, queue, key or "")
+
+
+def _purge(transaction: Transaction, found: Sequence[Row], _act: Act) -> list[Letter]:
+    _remove(transaction, [row.seq for row in found])
     for row in found:
-        turn.moved(row.trait, Trait(row.queue, row.kind, "archived"))
-        if row.lane == ordering.FIRST and row.status == Status.PENDING and row.key is not None:
-            ordering.advance(turn, row.queue, row.key)
+        transaction.moved(trait_of(row.letter), Trait(row.letter.queue, row.letter.kind, "purged"))
+    return [row.letter for row in found]
 
 
-def _restore(turn: Turn, found: Sequence[Row], act: Act) -> None:
-    turn.connection.executemany(
-        "UPDATE letters SET status = archived_from, dead = nullif(archived_from = 'failed', 0), archived_from = NULL, "
-        "token = ?, updated_us = ?, why = ?, plan = ? WHERE seq = ?",
-        [(act.token, turn.now_us, f"restored by {act.by}", act.plan or None, row.seq) for row in found],
-    )
-    _rejoin(turn, [row for row in found if row.archived_from == Status.PENDING])
-    for row in found:
-        if row.archived_from == Status.FAILED:
-            turn.moved(row.trait, row.failed_trait)
-
-
-def _purge(turn: Turn, found: Sequence[Row], _act: Act) -> None:
-    _remove(turn, [row.seq for row in found])
-    for row in found:
-        turn.moved(row.trait, Trait(row.queue, row.kind, "purged"))
-
-
-def purge(turn: Turn, seqs: Sequence[int]) -> None:
+def purge(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Remove the letters at these places, and count them as purged."""
-    sql = f"SELECT {_COLUMNS} FROM letters WHERE seq = ?"  # noqa: S608 - our own column names
-    found = [Row(*rows.the_row(turn.connection, sql, (seq,))) for seq in seqs]
+    sql = f"SELECT {_LEAN.columns} FROM letters WHERE seq = ?"  # noqa: S608 - our own column names
+    found = [_row_of(_LEAN, rows.the_row(transaction.connection, sql, (seq,))) for seq in seqs]
     if found:
-        _purge(turn, found, Act(turn.next_token(), "retention", ""))
+        _purge(transaction, found, Act(transaction.next_token(), "retention", ""))
 
 
-def _remove(turn: Turn, seqs: Sequence[int]) -> None:
+def _remove(transaction: Transaction, seqs: Sequence[int]) -> None:
     places = [(seq,) for seq in seqs]
     for table, column in (("letters", "seq"), ("bodies", "seq"), ("error_text", "rowid"), ("waits", "seq")):
-        turn.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", places)  # noqa: S608 - our own names
+        transaction.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", places)  # noqa: S608 - ours
 
 
-_CARRIED_OUT_BY: dict[str, Callable[[Turn, Sequence[Row], Act], None]] = {
+_CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[Row], Act], list[Letter]]] = {
     "replay": _replay,
     "archive": _archive,
     "cancel": _archive,
@@ -225,17 +208,17 @@ _CARRIED_OUT_BY: dict[str, Callable[[Turn, Sequence[Row], Act], None]] = {
 # ---------------------------------------------------------------------- plans
 
 
-def start_plan(turn: Turn, plan: Plan) -> Plan:
+def start_plan(transaction: Transaction, plan: Plan) -> Plan:
     """Keep *plan*; its cut-off is now."""
-    token, now_us = turn.next_token(), turn.now_us
+    token, now_us = transaction.next_token(), transaction.now_us
     kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
-    _keep_plan(turn, kept)
-    turn.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
+    _keep_plan(transaction, kept)
+    transaction.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
 
-def _keep_plan(turn: Turn, plan: Plan) -> None:
-    turn.sql("INSERT OR REPLACE INTO plans VALUES (?, ?)", (plan.id, columns.encode(plan)))
+def _keep_plan(transaction: Transaction, plan: Plan) -> None:
+    transaction.sql("INSERT OR REPLACE INTO plans VALUES (?, ?)", (plan.id, columns.encode(plan)))
 
 
 _plan_decoder = msgspec.json.Decoder(Plan)
@@ -249,17 +232,17 @@ def read_plan(sql: Callable[..., object], plan_id: str) -> Plan:
     return _plan_decoder.decode(row[0])
 
 
-def step(turn: Turn, plan_id: str, limit: int) -> Step:
+def step(transaction: Transaction, plan_id: str, limit: int) -> Step:
     """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
-    plan = read_plan(turn.sql, plan_id)
+    plan = read_plan(transaction.sql, plan_id)
     if plan.done:
         return Step(plan=plan, acted=(), skipped=0)
     most = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
-    found, cursor, looked_at = _next_page(turn, plan, limit, most)
+    found, cursor, looked_at = _next_page(transaction, plan, limit, most)
     if found:
-        doing = Act(turn.next_token(), plan.by, plan.reason, plan.id, plan.generation)
-        _CARRIED_OUT_BY[plan.verb](turn, found, doing)
-        turn.audit(plan.by, plan.verb, f"plan {plan.id}", len(found), plan.reason)
+        doing = Act(transaction.next_token(), plan.by, plan.reason, plan.id, plan.generation)
+        _CARRIED_OUT_BY[plan.verb](transaction, found, doing)
+        transaction.audit(plan.by, plan.verb, f"plan {plan.id}", len(found), plan.reason)
     after = msgspec.structs.replace(
         plan,
         cursor=cursor,
@@ -268,60 +251,64 @@ def step(turn: Turn, plan_id: str, limit: int) -> Step:
         done=looked_at < limit or (plan.limit is not None and plan.acted + len(found) >= plan.limit),
     )
     hit("step.inside")
-    _keep_plan(turn, after)
-    return Step(plan=after, acted=tuple(row.id for row in found), skipped=looked_at - len(found))
+    _keep_plan(transaction, after)
+    return Step(plan=after, acted=tuple(row.letter.id for row in found), skipped=looked_at - len(found))
 
 
-def _next_page(turn: Turn, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
+def _next_page(transaction: Transaction, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
     """Return the rows to act on, how far was looked, and at how many."""
     dead = VERBS[plan.verb] is Status.FAILED
-    compiled = compile_query(parse(plan.query), plan.created_us, turn.connection, dead=dead)
+    compiled = compile_query(parse(plan.query), plan.created_us, transaction.connection, dead=dead)
     # The verb's own status: acts touch nothing else, and a partial index answers it.
     where = f"{standing(VERBS[plan.verb])} AND {compiled.where} AND token <= ?"
     narrowed = compiled._replace(where=where, bindings=(*compiled.bindings, plan.cutoff))
     found: list[Row] = []
     cursor, looked_at = plan.cursor, 0
-    walk = Walk(_COLUMNS, plan.cursor, newest_first=False)
-    for row in [Row(*values) for values in islice(scan(turn.connection, narrowed, walk), limit)]:
+    some = _needed(plan.verb)
+    walk = Walk(some.columns, plan.cursor, newest_first=False)
+    for row in [_row_of(some, values) for values in islice(scan(transaction.connection, narrowed, walk), limit)]:
         if len(found) == most:
             break
         cursor, looked_at = row.seq, looked_at + 1
-        if compiled.rest.is_empty or _fits(turn, row, compiled.rest, plan.created_us):
+        if compiled.rest.is_empty or _fits(transaction, row, compiled.rest, plan.created_us):
             found.append(row)
     return found, cursor, looked_at
 
 
-def _fits(turn: Turn, row: Row, rest: Query, as_of_us: int) -> bool:
-    letter = finding.get(turn.connection, row.id)
+def _fits(transaction: Transaction, row: Row, rest: Query, as_of_us: int) -> bool:
+    letter = finding.get(transaction.connection, row.letter.id)
     return letter is not None and rest.matches(letter, as_of_us)
 
 
-# ---------------------------------------------------------------------- edit and retention
+# ---------------------------------------------------------------------- edit
 
 
-def edit(turn: Turn, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str) -> Letter:
+_EDITED = Some(("seq",), ("id", "queue", "kind", "status", "payload_version"))
+_EDIT = update_of(("payload", "content_type", "payload_version", "updated_us"))
+
+
+def edit(
+    transaction: Transaction, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str
+) -> Letter:
     """Replace the payload, compare-and-set on its version."""
-    _refuse_edit(turn, letter_id, version)
-    row = _row(turn, letter_id)
-    payload, content_type = body
-    kept = payload if len(payload) <= rows.LARGE else None
-    turn.sql(
-        "UPDATE letters SET payload = ?, content_type = ?, payload_version = payload_version + 1, token = ?, "
-        "updated_us = ? WHERE seq = ?",
-        (kept, content_type, turn.next_token(), turn.now_us, row.seq),
-    )
-    turn.sql("DELETE FROM bodies WHERE seq = ?", (row.seq,))
-    if kept is None:
-        turn.sql("INSERT INTO bodies VALUES (?, ?)", (row.seq, payload))
-    turn.audit(by, "edit", letter_id, 1, reason)
-    letter = finding.get(turn.connection, letter_id)
-    assert letter is not None  # noqa: S101 - it was there a statement ago, in this transaction
-    return letter
-
-
-def _refuse_edit(turn: Turn, letter_id: str, version: int) -> None:
-    row = turn.sql("SELECT status, payload_version FROM letters WHERE id = ?", (letter_id,)).fetchone()
-    if row is None:
+    sql = f"SELECT {_EDITED.columns} FROM letters WHERE id = ?"  # noqa: S608 - our own column names
+    found: tuple[Any, ...] | None = transaction.sql(sql, (letter_id,)).fetchone()
+    if found is None:
         raise LetterNotFound(letter_id)
-    status, found = row
-    check_edit(letter_id, columns.status_of(status), found, version)
+    letter = _EDITED.letter(found)
+    check_edit(letter_id, letter.status, letter.payload_version, version)
+    _keep_body(transaction, found[0], changes.edited(letter, *body, transaction.now_us))
+    transaction.audit(by, "edit", letter_id, 1, reason)
+    kept = finding.get(transaction.connection, letter_id)
+    assert kept is not None  # noqa: S101 - it was there a statement ago, in this transaction
+    return kept
+
+
+def _keep_body(transaction: Transaction, seq: int, letter: Letter) -> None:
+    """Write an edited letter; a large payload goes into `bodies`."""
+    large = letter.payload if len(letter.payload) > rows.LARGE else None
+    row = letter if large is None else msgspec.structs.replace(letter, payload=None)
+    transaction.sql(_EDIT.sql, _EDIT.values(row, transaction.next_token(), seq))
+    transaction.sql("DELETE FROM bodies WHERE seq = ?", (seq,))
+    if large is not None:
+        transaction.sql("INSERT INTO bodies VALUES (?, ?)", (seq, large))

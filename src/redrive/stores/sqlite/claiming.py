@@ -17,17 +17,17 @@ import apsw
 
 from redrive.core.letter import Priority, age_of
 from redrive.core.priority_shares import take
+from redrive.core.tallies import Trait
 from redrive.stores import columns
 from redrive.stores.contract import Backlog, Claim
 from redrive.stores.sqlite import rows
-from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from redrive.stores.contract import Want, WorkerBeat
     from redrive.stores.sqlite.file.living_workers import Living
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.stores.sqlite.transaction import Transaction
 
 _CANDIDATES = f"""
 SELECT {rows.LEAN}, {rows.PLAIN} FROM letters
@@ -47,23 +47,23 @@ Row = tuple[Any, ...]
 
 
 class Taker:
-    """Takes due letters; remembers, per process, whose turn it is among the priorities."""
+    """Takes due letters; remembers, per process, how the shares of the priorities stand."""
 
     def __init__(self) -> None:
-        self._turn = 0
+        self._dealt = 0
 
-    def claim(self, turn: Turn, wants: Sequence[Want], lease: float, worker: str) -> list[rows.Taken]:
+    def claim(self, transaction: Transaction, wants: Sequence[Want], lease: float, worker: str) -> list[rows.Taken]:
         """Claim what is due, within the queues' shared limits."""
         taken = []
         for want in wants:
-            limit = _allowed(turn, want)
-            if limit > 0 and (found := self._choose(turn, want, limit)):
-                taken.append(_take(turn, want, found, lease, worker))
+            limit = _allowed(transaction, want)
+            if limit > 0 and (found := self._choose(transaction, want, limit)):
+                taken.append(_take(transaction, want, found, lease, worker))
         return taken
 
-    def _choose(self, turn: Turn, want: Want, limit: int) -> list[Row]:
-        cursors = [[_candidates(turn, want, kind, priority) for kind in want.kinds] for priority in Priority]
-        found, self._turn = take([_oldest_first(streams) for streams in cursors], limit, self._turn)
+    def _choose(self, transaction: Transaction, want: Want, limit: int) -> list[Row]:
+        cursors = [[_candidates(transaction, want, kind, priority) for kind in want.kinds] for priority in Priority]
+        found, self._dealt = take([_oldest_first(streams) for streams in cursors], limit, self._dealt)
         for cursor in chain.from_iterable(cursors):
             cursor.close()
         return found
@@ -74,20 +74,20 @@ _DUE = itemgetter(2, 0)
 _TOKEN = attrgetter("letter.token")
 
 
-def _take(turn: Turn, want: Want, found: list[Row], lease: float, worker: str) -> rows.Taken:
-    token = turn.next_token()
+def _take(transaction: Transaction, want: Want, found: list[Row], lease: float, worker: str) -> rows.Taken:
+    token = transaction.next_token()
     places = apsw.carray(array("q", [row[0] for row in found]))
-    turn.sql("INSERT INTO holders VALUES (?, ?)", (token, worker))
-    turn.sql(_CLAIM, (token, turn.lease(lease), turn.now_us, places))
+    transaction.sql("INSERT INTO holders VALUES (?, ?)", (token, worker))
+    transaction.sql(_CLAIM, (token, transaction.lease(lease), transaction.now_us, places))
     for kind, count in Counter(map(_KIND, found)).items():
-        turn.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
-    _spend_allowance(turn, want.queue, len(found))
-    return rows.Taken(want.queue, found, rows.rich_of(turn.connection, found), token, worker, turn.now_us)
+        transaction.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
+    _spend_allowance(transaction, want.queue, len(found))
+    return rows.Taken(want.queue, found, rows.rich_of(transaction.connection, found), token, worker, transaction.now_us)
 
 
-def _candidates(turn: Turn, want: Want, kind: str, priority: int) -> apsw.Cursor:
-    bindings = (want.queue, kind, int(priority), turn.now_us, want.generation)
-    return turn.sql(_CANDIDATES, bindings)
+def _candidates(transaction: Transaction, want: Want, kind: str, priority: int) -> apsw.Cursor:
+    bindings = (want.queue, kind, int(priority), transaction.now_us, want.generation)
+    return transaction.sql(_CANDIDATES, bindings)
 
 
 def _oldest_first(cursors: Sequence[apsw.Cursor]) -> Iterator[Row]:
@@ -95,78 +95,82 @@ def _oldest_first(cursors: Sequence[apsw.Cursor]) -> Iterator[Row]:
     return iter(cursors[0]) if len(cursors) == 1 else merge(*cursors, key=_DUE)
 
 
-def _allowed(turn: Turn, want: Want) -> int:
+def _allowed(transaction: Transaction, want: Want) -> int:
     """Return how many letters the queue's shared settings let this want have."""
-    queue = turn.queue(want.queue)
+    queue = transaction.queue(want.queue)
     if queue.paused:
         return 0
     limit = want.limit
     if queue.max_in_flight is not None:
-        limit = min(limit, queue.max_in_flight - turn.counted(want.queue, "in_flight"))
+        limit = min(limit, queue.max_in_flight - transaction.counted(want.queue, "in_flight"))
     if queue.rate is not None:
-        limit = min(limit, int(_allowance(turn, want.queue)))
+        limit = min(limit, int(_allowance(transaction, want.queue)))
     return limit
 
 
-def _allowance(turn: Turn, name: str) -> float:
+def _allowance(transaction: Transaction, name: str) -> float:
     """Return how many letters the rate lets begin now; at most a second's worth is saved up."""
-    queue = turn.queue(name)
+    queue = transaction.queue(name)
     rate = queue.rate or 0.0
-    passed = max(0, turn.lease(0) - queue.allowance_at) / 1e3  # by the lease clock: the wall clock may jump
+    passed = max(0, transaction.lease(0) - queue.allowance_at) / 1e3  # by the lease clock: the wall clock may jump
     return min(max(1.0, rate), queue.allowance + passed * rate)
 
 
-def _spend_allowance(turn: Turn, name: str, count: int) -> None:
-    if turn.queue(name).rate is not None:
-        left = _allowance(turn, name) - count
-        turn.sql("UPDATE queues SET allowance = ?, allowance_at = ? WHERE name = ?", (left, turn.lease(0), name))
-        turn.forget_queues()
+def _spend_allowance(transaction: Transaction, name: str, count: int) -> None:
+    if transaction.queue(name).rate is not None:
+        left = _allowance(transaction, name) - count
+        transaction.sql(
+            "UPDATE queues SET allowance = ?, allowance_at = ? WHERE name = ?", (left, transaction.lease(0), name)
+        )
+        transaction.forget_queues()
 
 
-def extend(turn: Turn, beat: WorkerBeat, claims: Sequence[Claim], lease: float, living: Living) -> list[Claim]:
+def extend(
+    transaction: Transaction, beat: WorkerBeat, claims: Sequence[Claim], lease: float, living: Living
+) -> list[Claim]:
     """Record a sign of life, renew *claims*, return those no longer held."""
-    until = turn.lease(lease)
-    turn.sql(
+    until = transaction.lease(lease)
+    transaction.sql(
         "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?)",
-        (beat.name, columns.taken_by(beat), beat.in_flight, turn.now_us, until),
+        (beat.name, columns.taken_by(beat), beat.in_flight, transaction.now_us, until),
     )
-    _forget_silent(turn, living)
-    turn.sql(_FORGET)
-    return [claim for token, group in by_token(claims).items() for claim in _renew(turn, token, group, until)]
+    _forget_silent(transaction, living)
+    transaction.sql(_FORGET)
+    return [claim for token, group in by_token(claims).items() for claim in _renew(transaction, token, group, until)]
 
 
-def _forget_silent(turn: Turn, living: Living) -> None:
+def _forget_silent(transaction: Transaction, living: Living) -> None:
     """Forget workers that were last seen an hour ago and whose lease is over."""
     over = "FROM workers WHERE seen_us < ? AND lease < ?"
-    bindings = (turn.now_us - 3_600_000_000, turn.lease(0))
-    silent = [str(name) for (name,) in turn.sql(f"SELECT name {over}", bindings)]
+    bindings = (transaction.now_us - 3_600_000_000, transaction.lease(0))
+    silent = [str(name) for (name,) in transaction.sql(f"SELECT name {over}", bindings)]
     for name in silent:
         living.bury(name)
     if silent:
-        turn.sql(f"DELETE {over}", bindings)
+        transaction.sql(f"DELETE {over}", bindings)
 
 
-def leave(turn: Turn, worker: str) -> bool:
+def leave(transaction: Transaction, worker: str) -> bool:
     """Forget a worker that has ended; False if it still holds letters: then it is kept until they are rescued."""
-    settled = not _holds(turn, worker)
-    turn.sql("DELETE FROM workers WHERE name = ?" if settled else _OVER, (worker,))
+    settled = not _holds(transaction, worker)
+    transaction.sql("DELETE FROM workers WHERE name = ?" if settled else _OVER, (worker,))
     return settled
 
 
-def bury(turn: Turn, living: Living) -> None:
+def bury(transaction: Transaction, living: Living) -> None:
     """Remove what dead workers left beside the file, once nothing that they held needs it any more."""
-    for name in [str(name) for (name,) in turn.sql("SELECT name FROM workers")]:
-        if living.is_dead(name) and not _holds(turn, name):
-            turn.sql(_OVER, (name,))
+    for name in [str(name) for (name,) in transaction.sql("SELECT name FROM workers")]:
+        if living.is_dead(name) and not _holds(transaction, name):
+            transaction.sql(_OVER, (name,))
             living.bury(name)
 
 
 _OVER = "UPDATE workers SET lease = 0 WHERE name = ?"
 
 
-def _holds(turn: Turn, worker: str) -> bool:
+def _holds(transaction: Transaction, worker: str) -> bool:
     held = "SELECT 1 FROM holders WHERE worker = ? AND token IN (SELECT token FROM letters WHERE status = 'in_flight')"
-    return turn.sql(held, (worker,)).fetchone() is not None
+    return transaction.sql(held, (worker,)).fetchone() is not None
 
 
 def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
@@ -177,23 +181,23 @@ def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
     return groups
 
 
-def _renew(turn: Turn, token: int, claims: list[Claim], until: int) -> list[Claim]:
+def _renew(transaction: Transaction, token: int, claims: list[Claim], until: int) -> list[Claim]:
     places = apsw.carray(array("q", [claim.ref for claim in claims]))
-    turn.sql(
+    transaction.sql(
         "UPDATE letters SET lease = ? WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'",
         (until, places, token),
     )
-    if turn.connection.changes() == len(claims):
+    if transaction.connection.changes() == len(claims):
         return []
-    held = held_of(turn, token, claims)
+    held = held_of(transaction, token, claims)
     return [claim for claim in claims if claim.ref not in held]
 
 
-def held_of(turn: Turn, token: int, claims: Sequence[Claim]) -> set[int]:
+def held_of(transaction: Transaction, token: int, claims: Sequence[Claim]) -> set[int]:
     """Return the places of those *claims* that still hold."""
     places = apsw.carray(array("q", [claim.ref for claim in claims]))
     sql = "SELECT seq FROM letters WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'"
-    return {row[0] for row in turn.sql(sql, (places, token))}
+    return {row[0] for row in transaction.sql(sql, (places, token))}
 
 
 def expired(

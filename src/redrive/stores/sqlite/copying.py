@@ -14,34 +14,20 @@ from typing import TYPE_CHECKING, Any
 import apsw
 from msgspec.structs import asdict
 
-from redrive.core.letter import Letter, Status
+from redrive.core.letter import Status
+from redrive.core.tallies import Trait, trait_of
 from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.contract import place_of
 from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
-from redrive.stores.sqlite import failing, ordering, rows
-from redrive.stores.sqlite.transaction import Trait
+from redrive.stores.sqlite import failing, ordering, rows, writing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.core.letter import Letter
+    from redrive.stores.sqlite.transaction import Transaction
 
-_FIELDS = [  # of a letter that have a column of their own, and come as they are
-    name
-    for name in Letter.__struct_fields__
-    if name not in ("payload", "token", "worker", "waits_for", "tries", "failure_history")
-    and name not in columns.Extras.__struct_fields__
-]
-_COLUMNS = (
-    *("seq", "token", "held", "lane", "lease", "dead", "archived_from"),
-    *("payload", "extras", "tries", "failure_history"),
-    *_FIELDS,
-)
-_INSERT = (
-    f"INSERT INTO letters ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) "  # noqa: S608 - ours
-    "ON CONFLICT DO NOTHING"
-)
 _NO_TEXT = "a name or a text of it has a lone surrogate, which is no text, and a SQLite file cannot hold it"
 
 
@@ -124,30 +110,29 @@ def _handled(connection: apsw.Connection, after: Handled, limit: int) -> list[Ha
 # ---------------------------------------------------------------------- in
 
 
-def _adopt_all(turn: Turn, letters: Sequence[Kept]) -> list[Adopted]:
-    turn.rang = True
-    turn.insert_arrivals()
-    token = turn.next_token()
-    adopted = [_adopt(turn, each, token) for each in letters]
+def _adopt_all(transaction: Transaction, letters: Sequence[Kept]) -> list[Adopted]:
+    transaction.rang = True
+    transaction.insert_arrivals()
+    token = transaction.next_token()
+    adopted = [_adopt(transaction, each, token) for each in letters]
     hit("adopt.inside")
     return adopted
 
 
-def _adopt(turn: Turn, kept: Kept, token: int) -> Adopted:
+def _adopt(transaction: Transaction, kept: Kept, token: int) -> Adopted:
     letter = kept.letter
     if not _is_text(kept):
         return Adopted(problem=_NO_TEXT)
     pending = letter.status is Status.PENDING
-    lane = ordering.place(turn, letter.queue, letter.key) if pending else ordering.UNORDERED
-    on_seqs = _needed(turn, kept.awaited)
-    seq = turn.next_seq()
-    held = len(on_seqs) + (lane == ordering.BEHIND)
-    turn.sql(_INSERT, _values(turn, kept, (seq, token, held, lane)))
-    if not turn.connection.changes():
-        return _kept_already(turn, letter)
-    _add_rest(turn, kept, seq, on_seqs)
-    turn.tally(Trait(letter.queue, letter.kind, "enqueued"), 1)
-    turn.tally(_trait(letter), 1)
+    lane = ordering.place(transaction, letter.queue, letter.key) if pending else ordering.UNORDERED
+    on_seqs = _needed(transaction, kept.awaited)
+    seq = transaction.next_seq()
+    place = writing.Place(seq, token, len(on_seqs) + (lane == ordering.BEHIND), lane)
+    if not writing.insert(transaction, letter, place, kept.archived_from):
+        return _kept_already(transaction, letter)
+    _add_rest(transaction, kept, seq, on_seqs)
+    transaction.tally(Trait(letter.queue, letter.kind, "enqueued"), 1)
+    transaction.tally(trait_of(letter), 1)
     return Adopted()
 
 
@@ -160,9 +145,9 @@ def _is_text(kept: Kept) -> bool:
     return True
 
 
-def _needed(turn: Turn, awaited: Sequence[str]) -> list[int]:
+def _needed(transaction: Transaction, awaited: Sequence[str]) -> list[int]:
     """Return the places of those it must wait for; one that is not here has a place where no letter ever stands."""
-    found = [turn.sql("SELECT seq, status FROM letters WHERE id = ?", (each,)).fetchone() for each in awaited]
+    found = [transaction.sql("SELECT seq, status FROM letters WHERE id = ?", (each,)).fetchone() for each in awaited]
     places = [-n if row is None else int(row[0]) for n, row in enumerate(found, 1) if row is None or _runs(row[1])]
     return list(dict.fromkeys(places))
 
@@ -171,59 +156,34 @@ def _runs(status: str) -> bool:
     return status != Status.DELIVERED
 
 
-def _values(turn: Turn, kept: Kept, place: tuple[int, int, int, int]) -> tuple[object, ...]:
-    letter = kept.letter
-    extras = columns.Extras(**{name: getattr(letter, name) for name in columns.Extras.__struct_fields__})
-    return (
-        *place,
-        turn.lease(0),
-        1 if letter.status is Status.FAILED else None,
-        kept.archived_from,
-        letter.payload if len(letter.payload) <= rows.LARGE else None,
-        None if extras == columns.Extras() else columns.encode(extras),
-        columns.encode(letter.tries) if letter.tries else None,
-        columns.encode(letter.failure_history) if letter.failure_history else None,
-        *(getattr(letter, name) for name in _FIELDS),
-    )
-
-
-def _add_rest(turn: Turn, kept: Kept, seq: int, on_seqs: Sequence[int]) -> None:
+def _add_rest(transaction: Transaction, kept: Kept, seq: int, on_seqs: Sequence[int]) -> None:
     """Add what stands in other tables."""
-    if len(kept.letter.payload) > rows.LARGE:
-        turn.sql("INSERT INTO bodies VALUES (?, ?)", (seq, kept.letter.payload))
-    ordering.wait_for(turn, seq, on_seqs)
+    ordering.wait_for(transaction, seq, on_seqs)
     if kept.group is not None:
-        turn.sql(
+        transaction.sql(
             "INSERT INTO groups VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
             "first_seen_us = min(first_seen_us, excluded.first_seen_us), "
             "last_seen_us = max(last_seen_us, excluded.last_seen_us)",
             (kept.group.fingerprint, kept.group.error_type, kept.group.title, kept.group.first_us, kept.group.last_us),
         )
     if group_of(kept.letter) is not None:
-        failing.make_searchable(turn, seq, kept.letter.last_error or "")
+        failing.make_searchable(transaction, seq, kept.letter.last_error or "", again=False)
 
 
-def _trait(letter: Letter) -> Trait:
-    if letter.status is not Status.FAILED:
-        return Trait(letter.queue, letter.kind, letter.status)
-    error = (letter.category, letter.applied_policy, letter.error_type, letter.fingerprint)
-    return Trait(letter.queue, letter.kind, letter.status, *(each or "" for each in error))
-
-
-def _kept_already(turn: Turn, letter: Letter) -> Adopted:
+def _kept_already(transaction: Transaction, letter: Letter) -> Adopted:
     sql = (
         "SELECT id, updated_us FROM letters WHERE id = ? "
         "UNION ALL SELECT id, updated_us FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
     )
     names = (letter.id, letter.queue, letter.kind, letter.idempotency_key)
-    letter_id, updated_us = rows.the_row(turn.connection, sql, names)
+    letter_id, updated_us = rows.the_row(transaction.connection, sql, names)
     return Adopted(letter_id, updated_us)
 
 
-def _adopt_handled(turn: Turn, handled: Sequence[Handled]) -> int:
-    before = turn.connection.total_changes()
-    turn.connection.executemany(
+def _adopt_handled(transaction: Transaction, handled: Sequence[Handled]) -> int:
+    before = transaction.connection.total_changes()
+    transaction.connection.executemany(
         "INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)",
         [(each.handler, each.key, each.at_us) for each in handled],
     )
-    return turn.connection.total_changes() - before
+    return transaction.connection.total_changes() - before

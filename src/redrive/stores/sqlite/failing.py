@@ -1,90 +1,41 @@
 """
-Writing down a failure.
+What SQLite keeps of a failure beside the letter: its group, and the text that searches look in.
 
-Owns what a row keeps of it: the error, the attempt log, the group, the searchable text.
-Knows no rule: the move says where the letter goes and why.
+Owns both tables. Knows no rule: `core.changes` says what a failure does to a letter.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from redrive.core.letter import Status
-from redrive.core.moves import line_of, logged
 from redrive.failpoints import hit
-from redrive.stores import columns
-from redrive.stores.sqlite import ordering
-from redrive.stores.sqlite.transaction import Trait
 
 if TYPE_CHECKING:
     from redrive.core.letter import Failure
-    from redrive.core.moves import Move
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.stores.sqlite.transaction import Transaction
 
-KEPT_TRIES = 50
-SEARCHED = 500  # characters of an error's text that the index covers
+SEARCHED = 500  # characters of an error's text that the index covers, and of a title without a template
 
 
-class Standing(NamedTuple):
-    """What must be known of a row to move it."""
-
-    seq: int
-    queue: str
-    kind: str
-    key: str | None
-    attempts: int
-    first_failed_us: int | None
-    tries: bytes | None
-    lane: int
-    status: str = "in_flight"
-
-
-def fail(turn: Turn, row: Standing, move: Move, token: int) -> None:
-    """Make it a dead letter."""
-    failure = move.failure
-    assert failure is not None, "a move to failed carries its failure"  # noqa: S101 - decide never does otherwise
-    turn.sql(
-        "UPDATE letters SET status = 'failed', dead = 1, token = ?, updated_us = ?, why = ?, "
-        "attempts = attempts - ?, losses = losses + ?, category = ?, error_type = ?, last_error = ?, fingerprint = ?, "
-        "first_failed_us = coalesce(first_failed_us, ?), failed_us = ?, applied_policy = ?, tries = ?, "
-        "lane = min(lane, 1), "
-        "release = coalesce(?, release) "
-        "WHERE seq = ?",
-        (
-            token, turn.now_us, move.why, not move.counts, move.loss, failure.category, failure.error_type,
-            failure.message, failure.fingerprint, turn.now_us, turn.now_us, move.policy or None, log(turn, row, move),
-            failure.release, row.seq,
-        ),
-    )  # fmt: skip
-    turn.moved(Trait(row.queue, row.kind, row.status), trait_of(row.queue, row.kind, failure, move.policy))
+def remember(transaction: Transaction, seq: int, failure: Failure, *, again: bool) -> None:
+    """Note the group of a letter that died, and make its error searchable; *again*: it was dead before."""
     hit("fail.inside")
-    _remember(turn, row.seq, failure)
-    if row.lane and row.key is not None:
-        ordering.advance(turn, row.queue, row.key)
+    if failure.fingerprint not in transaction.seen_groups:  # its instant is the same for all of a transaction
+        transaction.seen_groups.add(failure.fingerprint)
+        _note_group(transaction, failure)
+    make_searchable(transaction, seq, failure.message, again=again)
 
 
-def trait_of(queue: str, kind: str, failure: Failure, policy: str) -> Trait:
-    """Return what a dead letter is counted by."""
-    return Trait(queue, kind, Status.FAILED, failure.category, policy, failure.error_type, failure.fingerprint)
-
-
-def _remember(turn: Turn, seq: int, failure: Failure) -> None:
-    """Note the group and make the text searchable."""
-    turn.sql(
+def _note_group(transaction: Transaction, failure: Failure) -> None:
+    transaction.sql(
         "INSERT INTO groups VALUES (?, ?, ?, ?4, ?4) ON CONFLICT DO UPDATE SET last_seen_us = excluded.last_seen_us",
-        (failure.fingerprint, failure.error_type, failure.template or failure.message[:SEARCHED], turn.now_us),
+        (failure.fingerprint, failure.error_type, failure.template or failure.message[:SEARCHED], transaction.now_us),
     )
-    make_searchable(turn, seq, failure.message)
 
 
-def make_searchable(turn: Turn, seq: int, error: str) -> None:
-    """Let searches find the letter at *seq* by the text of its error."""
-    turn.sql("DELETE FROM error_text WHERE rowid = ?", (seq,))
+def make_searchable(transaction: Transaction, seq: int, error: str, *, again: bool) -> None:
+    """Let searches find the letter at *seq* by the text of its error; *again*: an earlier text is searchable yet."""
+    if again:
+        transaction.sql("DELETE FROM error_text WHERE rowid = ?", (seq,))
     folded = error[:SEARCHED].lower()  # as a query folds it: the index knows simpler rules
-    turn.sql("INSERT INTO error_text (rowid, error) VALUES (?, ?)", (seq, folded))
-
-
-def log(turn: Turn, row: Standing, move: Move) -> bytes:
-    """Return the attempt log with one line more."""
-    line = line_of(move, row.attempts, turn.now_us)
-    return columns.encode(logged(columns.read_tries(row.tries), line, KEPT_TRIES))
+    transaction.sql("INSERT INTO error_text (rowid, error) VALUES (?, ?)", (seq, folded))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redrive.stores.contract import Retention
     from redrive.stores.sqlite.file.living_workers import Living
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.stores.sqlite.transaction import Transaction
 
 Key = tuple[str, str]  # handler, idempotency key
 
@@ -30,52 +30,52 @@ _START: Key = ("", "")
 LINES = "SELECT queue, kind FROM tallies WHERE status = 'enqueued'"
 
 
-def retain(turn: Turn, retention: Retention, limit: int, living: Living) -> int:
+def retain(transaction: Transaction, retention: Retention, limit: int, living: Living) -> int:
     """Look at the next *limit* letters and remove those past their time; forget handled keys likewise."""
-    claiming.bury(turn, living)
-    (broom,) = rows.the_row(turn.connection, "SELECT broom FROM meta")
+    claiming.bury(transaction, living)
+    (broom,) = rows.the_row(transaction.connection, "SELECT broom FROM meta")
     sql = "SELECT seq, status, updated_us FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"
-    seen: list[Any] = turn.sql(sql, (broom, limit)).fetchall()
-    turn.sql("UPDATE meta SET broom = ?", (seen[-1][0] if len(seen) == limit else 0,))
+    seen: list[Any] = transaction.sql(sql, (broom, limit)).fetchall()
+    transaction.sql("UPDATE meta SET broom = ?", (seen[-1][0] if len(seen) == limit else 0,))
     ends = {
-        name: turn.now_us - round(seconds * 1e6)
+        name: transaction.now_us - round(seconds * 1e6)
         for name, seconds in msgspec.structs.asdict(retention).items()
         if seconds is not None
     }
     over = [seq for seq, status, updated_us in seen if status in ends and updated_us <= ends[status]]
-    acting.purge(turn, over)
-    _forget_groups(turn, limit)
+    acting.purge(transaction, over)
+    _forget_groups(transaction, limit)
     if "handled" in ends:
-        _forget_handled(turn, ends["handled"], limit)
+        _forget_handled(transaction, ends["handled"], limit)
     return len(over)
 
 
-def _forget_handled(turn: Turn, end_us: int, limit: int) -> None:
+def _forget_handled(transaction: Transaction, end_us: int, limit: int) -> None:
     """Forget keys that were handled before *end_us* and of which no letter is kept any more."""
-    kept = turn.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'handled'").fetchone()
-    lines: list[Any] = turn.sql(LINES).fetchall()
+    kept = transaction.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'handled'").fetchone()
+    lines: list[Any] = transaction.sql(LINES).fetchall()
     most = min(limit, max(10, _LOOKUPS // (len(lines) or 1)))
-    page: list[Any] = turn.sql(
+    page: list[Any] = transaction.sql(
         "SELECT handler_name, idempotency_key, handled_us FROM event_handled "
         "WHERE (handler_name, idempotency_key) > (?, ?) ORDER BY handler_name, idempotency_key LIMIT ?",
         (*(_broom.decode(kept[0]) if kept else _START), most),
     ).fetchall()
-    over = [(name, key) for name, key, at in page if at <= end_us and not _has_letter(turn, key, lines)]
-    turn.connection.executemany("DELETE FROM event_handled WHERE handler_name = ? AND idempotency_key = ?", over)
+    over = [(name, key) for name, key, at in page if at <= end_us and not _has_letter(transaction, key, lines)]
+    transaction.connection.executemany("DELETE FROM event_handled WHERE handler_name = ? AND idempotency_key = ?", over)
     if page or kept:
-        _move_broom(turn, page[-1][:2] if len(page) == most else _START)
+        _move_broom(transaction, page[-1][:2] if len(page) == most else _START)
 
 
-def _forget_groups(turn: Turn, limit: int) -> None:
+def _forget_groups(transaction: Transaction, limit: int) -> None:
     """Forget groups without letters that were not seen lately, of the next *limit*."""
-    kept = turn.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'groups'").fetchone()
-    page: list[Any] = turn.sql(_GROUPS, (_place.decode(kept[0]) if kept else "", limit)).fetchall()
-    end_us = turn.now_us - round(FORGOTTEN_AFTER * 1e6)
+    kept = transaction.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'groups'").fetchone()
+    page: list[Any] = transaction.sql(_GROUPS, (_place.decode(kept[0]) if kept else "", limit)).fetchall()
+    end_us = transaction.now_us - round(FORGOTTEN_AFTER * 1e6)
     over = [(name,) for name, seen_us in page if seen_us <= end_us]
-    turn.connection.executemany(_FORGET_GROUP, over)
+    transaction.connection.executemany(_FORGET_GROUP, over)
     if page or kept:
         place = columns.encode(page[-1][0] if len(page) == limit else "")
-        turn.sql("INSERT OR REPLACE INTO shared_state VALUES ('broom', 'groups', ?)", (place,))
+        transaction.sql("INSERT OR REPLACE INTO shared_state VALUES ('broom', 'groups', ?)", (place,))
 
 
 _place = msgspec.json.Decoder(str)
@@ -87,13 +87,13 @@ DELETE FROM groups WHERE fingerprint = ?1
 """
 
 
-def _has_letter(turn: Turn, key: str, lines: Sequence[tuple[str, str]]) -> bool:
+def _has_letter(transaction: Transaction, key: str, lines: Sequence[tuple[str, str]]) -> bool:
     """Whether a letter with this key (or, without one, this id) is kept, in whichever queue and of whichever kind."""
     by_key = "SELECT 1 FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
-    return turn.sql("SELECT 1 FROM letters WHERE id = ?", (key,)).fetchone() is not None or any(
-        turn.sql(by_key, (queue, kind, key)).fetchone() for queue, kind in lines
+    return transaction.sql("SELECT 1 FROM letters WHERE id = ?", (key,)).fetchone() is not None or any(
+        transaction.sql(by_key, (queue, kind, key)).fetchone() for queue, kind in lines
     )
 
 
-def _move_broom(turn: Turn, place: Key) -> None:
-    turn.sql("INSERT OR REPLACE INTO shared_state VALUES ('broom', 'handled', ?)", (columns.encode(place),))
+def _move_broom(transaction: Transaction, place: Key) -> None:
+    transaction.sql("INSERT OR REPLACE INTO shared_state VALUES ('broom', 'handled', ?)", (columns.encode(place),))

@@ -1,8 +1,8 @@
 """
 Settling claims: carrying out moves, fenced by token.
 
-Owns the writes that end a claim. The common case, many successes of one claim, is one
-statement. Knows no rule: moves come from `decide`.
+Owns the writes that end a claim. Many successes of one claim, the common case, are one statement.
+Knows no rule: moves come from `decide`, and `core.changes` says what they do to a letter.
 """
 
 from __future__ import annotations
@@ -13,81 +13,76 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from redrive.core import changes
 from redrive.core.letter import Status
+from redrive.core.tallies import Trait, trait_of
 from redrive.failpoints import hit
 from redrive.stores.sqlite import claiming, failing, ordering
-from redrive.stores.sqlite.transaction import Trait
+from redrive.stores.sqlite.writing import update_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.moves import Move
     from redrive.stores.contract import Claim
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.stores.sqlite.transaction import Transaction
 
 Settlement = tuple["Claim", "Move"]
 
+_FENCE = " AND token = ? AND status = 'in_flight'"  # a worker that lost its claim changes nothing
 _DELIVER = """
-UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = 'succeeded'
- WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'
+UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = 'succeeded' WHERE seq IN carray(?)
 """
-_READ = """
-SELECT seq, queue, kind, key, attempts, first_failed_us, tries, lane FROM letters
- WHERE seq = ? AND token = ? AND status = 'in_flight'
-"""
-_RELEASE = """
-UPDATE letters SET status = 'pending', token = ?, updated_us = ?, why = ?, due_us = ?,
-       attempts = attempts - ?, losses = losses + ?, applied_policy = coalesce(?, applied_policy) WHERE seq = ?
-"""
-_RETRY = """
-UPDATE letters SET category = ?, error_type = ?, last_error = ?, fingerprint = ?, applied_policy = ?, tries = ?,
-       first_failed_us = coalesce(first_failed_us, ?), release = coalesce(?, release) WHERE seq = ?
-"""
+_MOVED = ("status", "updated_us", "why", "attempts", "losses", "applied_policy")
+_ERROR = ("category", "error_type", "last_error", "fingerprint", "first_failed_us", "release", "tries")
+_GIVE_BACK = update_of((*_MOVED, "due_us"))
+_RETRY = update_of((*_MOVED, "due_us", *_ERROR))
+_FAIL = update_of((*_MOVED, "failed_us", *_ERROR), also=", dead = 1, lane = min(lane, 1)")
 
 
-def settle(turn: Turn, settlements: Sequence[Settlement]) -> tuple[bool, ...]:
+def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> tuple[bool, ...]:
     """Carry out each move; False where the claim is no longer held."""
-    token = turn.next_token()
+    token = transaction.next_token()
     if len({claim.ref for claim, _ in settlements}) < len(settlements):
-        return tuple(_one(turn, claim, move, turn.next_token()) for claim, move in settlements)
+        return tuple(_one(transaction, claim, move, transaction.next_token()) for claim, move in settlements)
     successes = [claim for claim, move in settlements if move.to is Status.DELIVERED]
-    refused = _deliver_all(turn, successes, token)
+    refused = _deliver_all(transaction, successes, token)
     hit("settle.inside")
     if not refused and len(successes) == len(settlements):
         return (True,) * len(settlements)
     return tuple(
-        claim.ref not in refused if move.to is Status.DELIVERED else _move(turn, claim, move, token)
+        claim.ref not in refused if move.to is Status.DELIVERED else _move(transaction, claim, move, token)
         for claim, move in settlements
     )
 
 
-def _one(turn: Turn, claim: Claim, move: Move, token: int) -> bool:
+def _one(transaction: Transaction, claim: Claim, move: Move, token: int) -> bool:
     """Settle one by one: of two settlements of one letter the first wins."""
     if move.to is Status.DELIVERED:
-        return not _deliver_all(turn, [claim], token)
-    return _move(turn, claim, move, token)
+        return not _deliver_all(transaction, [claim], token)
+    return _move(transaction, claim, move, token)
 
 
-def _deliver_all(turn: Turn, claims: Sequence[Claim], token: int) -> set[int]:
+def _deliver_all(transaction: Transaction, claims: Sequence[Claim], token: int) -> set[int]:
     """Deliver *claims* and return the places of those that no longer held."""
     refused: set[int] = set()
     for held, group in claiming.by_token(claims).items():
-        holding = _deliver(turn, held, group, token, refused)
+        holding = _deliver(transaction, held, group, token, refused)
         if holding:
-            _count(turn, holding)
-            _release_followers(turn, holding)
+            _count(transaction, holding)
+            _release_followers(transaction, holding)
     return refused
 
 
-def _deliver(turn: Turn, held: int, claims: list[Claim], token: int, refused: set[int]) -> list[Claim]:
+def _deliver(transaction: Transaction, held: int, claims: list[Claim], token: int, refused: set[int]) -> list[Claim]:
     places = array("q", [claim.ref for claim in claims])
-    bindings = (token, turn.now_us, apsw.carray(places), held)
-    turn.sql(_DELIVER, bindings)
-    if turn.connection.changes() == len(claims):
+    bindings = (token, transaction.now_us, apsw.carray(places), held)
+    transaction.sql(_DELIVER + _FENCE, bindings)
+    if transaction.connection.changes() == len(claims):
         return claims
     accepted = {
         row[0]
-        for row in turn.sql(
+        for row in transaction.sql(
             "SELECT seq FROM letters WHERE seq IN carray(?) AND token = ?", (apsw.carray(places), token)
         )
     }
@@ -95,55 +90,42 @@ def _deliver(turn: Turn, held: int, claims: list[Claim], token: int, refused: se
     return [claim for claim in claims if claim.ref in accepted]
 
 
-def _count(turn: Turn, claims: Sequence[Claim]) -> None:
+def _count(transaction: Transaction, claims: Sequence[Claim]) -> None:
     """Count claims of one act as delivered."""
     queue = claims[0].letter.queue  # one act claims from one queue
     for kind, count in Counter([claim.letter.kind for claim in claims]).items():
-        turn.moved(Trait(queue, kind, "in_flight"), Trait(queue, kind, "delivered"), count)
+        transaction.moved(Trait(queue, kind, "in_flight"), Trait(queue, kind, "delivered"), count)
 
 
-def _release_followers(turn: Turn, claims: Sequence[Claim]) -> None:
-    ordering.delivered(turn, [claim.ref for claim in claims])
-    ordered = {queue.name for queue in turn.queues.values() if queue.ordered}
+def _release_followers(transaction: Transaction, claims: Sequence[Claim]) -> None:
+    ordering.delivered(transaction, [claim.ref for claim in claims])
+    ordered = {queue.name for queue in transaction.queues.values() if queue.ordered}
     if not ordered:
         return
     for claim in claims:
         letter = claim.letter
         if letter.key is not None and letter.queue in ordered:
-            ordering.advance(turn, letter.queue, letter.key)
+            ordering.advance(transaction, letter.queue, letter.key)
 
 
-def _move(turn: Turn, claim: Claim, move: Move, token: int) -> bool:
-    found = turn.sql(_READ, (claim.ref, claim.letter.token)).fetchone()
-    if found is None:
+def _move(transaction: Transaction, claim: Claim, move: Move, token: int) -> bool:
+    """Carry out one move; the letter is as it was claimed, as long as the fence lets the statement through."""
+    before = claim.letter
+    after = changes.settled(before, move, transaction.now_us)
+    statement = _FAIL if move.to is Status.FAILED else _GIVE_BACK if move.failure is None else _RETRY
+    transaction.sql(statement.sql + _FENCE, (*statement.values(after, token, claim.ref), before.token))
+    if not transaction.connection.changes():
         return False
-    row = failing.Standing(*found)
+    transaction.moved(Trait(before.queue, before.kind, "in_flight"), trait_of(after))
     if move.to is Status.FAILED:
-        failing.fail(turn, row, move, token)
-    else:
-        _release(turn, row, move, token)
+        _rest(transaction, claim, move)
     return True
 
 
-def _release(turn: Turn, row: failing.Standing, move: Move, token: int) -> None:
-    due = turn.now_us + round(move.delay * 1e6)
-    policy = move.policy or None
-    turn.sql(_RELEASE, (token, turn.now_us, move.why, due, not move.counts, move.loss, policy, row.seq))
-    failure = move.failure
-    if failure is not None:
-        log = failing.log(turn, row, move)
-        turn.sql(
-            _RETRY,
-            (
-                failure.category,
-                failure.error_type,
-                failure.message,
-                failure.fingerprint,
-                policy,
-                log,
-                turn.now_us,
-                failure.release,
-                row.seq,
-            ),
-        )
-    turn.moved(Trait(row.queue, row.kind, "in_flight"), Trait(row.queue, row.kind, "pending"))
+def _rest(transaction: Transaction, claim: Claim, move: Move) -> None:
+    """Note the failure of a letter that is dead now, and let the next letter of its key go first."""
+    letter = claim.letter
+    assert move.failure is not None, "a move to failed carries its failure"  # noqa: S101 - decide never does otherwise
+    failing.remember(transaction, claim.ref, move.failure, again=letter.cycles > 0)
+    if letter.key is not None and transaction.queue(letter.queue).ordered:
+        ordering.advance(transaction, letter.queue, letter.key)

@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     import apsw
 
     from redrive.core.budget import BudgetRules
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 
 
-def declare(turn: Turn, specs: Sequence[QueueSpec]) -> None:
+def declare(transaction: Transaction, specs: Sequence[QueueSpec]) -> None:
     """Make the queues' settings known; lines letters up when a queue begins to keep order."""
     for spec in specs:
-        before = turn.queue(spec.name)
-        turn.sql(
+        before = transaction.queue(spec.name)
+        transaction.sql(
             "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordered = excluded.ordered, "
             "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight, "
             # Under another rate the allowance starts afresh.
             "allowance = iif(rate IS excluded.rate, allowance, excluded.allowance), "
             "allowance_at = iif(rate IS excluded.rate, allowance_at, excluded.allowance_at)",
-            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), turn.lease(0)),
+            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), transaction.lease(0)),
         )
         if bool(before.ordered) != spec.ordered:
-            (ordering.order if spec.ordered else ordering.disorder)(turn, spec.name)
-        turn.forget_queues()
+            (ordering.order if spec.ordered else ordering.disorder)(transaction, spec.name)
+        transaction.forget_queues()
 
 
 def _burst(spec: QueueSpec) -> float:
@@ -71,16 +71,16 @@ def _state(row: QueueRow) -> QueueState:
     return QueueState(spec=spec, paused=bool(row.paused), paused_by=row.paused_by, reason=row.reason)
 
 
-def pause(turn: Turn, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
+def pause(transaction: Transaction, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
     """Pause or resume, with an audit entry."""
-    turn.sql(
+    transaction.sql(
         "INSERT INTO queues (name, paused, paused_by, reason) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
         "paused = excluded.paused, paused_by = excluded.paused_by, reason = excluded.reason",
         (queue, paused, by if paused else "", reason if paused else ""),
     )
-    turn.audit(by, "pause" if paused else "resume", queue, 1, reason)
-    turn.forget_queues()
-    turn.rang = True
+    transaction.audit(by, "pause" if paused else "resume", queue, 1, reason)
+    transaction.forget_queues()
+    transaction.rang = True
 
 
 _WORKERS = """
@@ -126,51 +126,51 @@ def breakers(connection: apsw.Connection, now: float) -> dict[str, Breaker]:
     return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
-def _read(turn: Turn, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
-    row = turn.sql("SELECT value FROM shared_state WHERE room = ? AND name = ?", (room, name)).fetchone()
+def _read(transaction: Transaction, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    row = transaction.sql("SELECT value FROM shared_state WHERE room = ? AND name = ?", (room, name)).fetchone()
     return None if row is None else decoder.decode(row[0])
 
 
-def _write(turn: Turn, room: str, name: str, value: object) -> None:
-    turn.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, columns.encode(value)))
+def _write(transaction: Transaction, room: str, name: str, value: object) -> None:
+    transaction.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, columns.encode(value)))
 
 
-def _breaker(turn: Turn, name: str) -> Breaker:
-    kept = _read(turn, "breaker", name, _watched)
-    return Breaker(name, since=turn.now_us / 1e6) if kept is None else kept.breaker
+def _breaker(transaction: Transaction, name: str) -> Breaker:
+    kept = _read(transaction, "breaker", name, _watched)
+    return Breaker(name, since=transaction.now_us / 1e6) if kept is None else kept.breaker
 
 
-def report(turn: Turn, name: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
+def report(transaction: Transaction, name: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
     """Add outcomes to a breaker and return it."""
-    after = record(_breaker(turn, name), rules, successes, failures, turn.now_us / 1e6)
-    _write(turn, "breaker", name, Watched(after, rules))
+    after = record(_breaker(transaction, name), rules, successes, failures, transaction.now_us / 1e6)
+    _write(transaction, "breaker", name, Watched(after, rules))
     return after
 
 
-def probe(turn: Turn, name: str, rules: BreakerRules, limit: int) -> int:
+def probe(transaction: Transaction, name: str, rules: BreakerRules, limit: int) -> int:
     """Return how many trial letters a breaker lets through."""
-    after, allowed = take_probes(_breaker(turn, name), rules, limit, turn.now_us / 1e6)
-    _write(turn, "breaker", name, Watched(after, rules))
+    after, allowed = take_probes(_breaker(transaction, name), rules, limit, transaction.now_us / 1e6)
+    _write(transaction, "breaker", name, Watched(after, rules))
     return allowed
 
 
-def spend(turn: Turn, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
+def spend(transaction: Transaction, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
     """Draw on a queue's retry budget."""
-    before = _read(turn, "budget", queue, _budget)
-    after, wait = spend_budget(before, rules, firsts, retries, turn.now_us / 1e6)
-    _write(turn, "budget", queue, after)
+    before = _read(transaction, "budget", queue, _budget)
+    after, wait = spend_budget(before, rules, firsts, retries, transaction.now_us / 1e6)
+    _write(transaction, "budget", queue, after)
     return wait
 
 
-def handled(turn: Turn, handler: str, key: str) -> bool:
+def handled(transaction: Transaction, handler: str, key: str) -> bool:
     """Note that *handler* handled *key*; False if that was noted before."""
-    turn.sql("INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)", (handler, key, turn.now_us))
-    return turn.connection.changes() == 1
+    transaction.sql("INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)", (handler, key, transaction.now_us))
+    return transaction.connection.changes() == 1
 
 
-def write_down(turn: Turn, by: str, verb: str, target: str, count: int, reason: str) -> None:
+def write_down(transaction: Transaction, by: str, verb: str, target: str, count: int, reason: str) -> None:
     """Write an audit entry."""
-    turn.audit(by, verb, target, count, reason)
+    transaction.audit(by, verb, target, count, reason)
 
 
 def audit(connection: apsw.Connection, limit: int) -> list[AuditEntry]:

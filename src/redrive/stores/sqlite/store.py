@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         Want,
         WorkerBeat,
     )
-    from redrive.stores.sqlite.transaction import Turn
+    from redrive.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -181,11 +181,16 @@ class SqliteStore:
         return Exchanged(accepted, _claims(taken))
 
     def _exchange(
-        self, turn: Turn, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], lease: float, worker: str
+        self,
+        transaction: Transaction,
+        settlements: Sequence[tuple[Claim, Move]],
+        wants: Sequence[Want],
+        lease: float,
+        worker: str,
     ) -> tuple[tuple[bool, ...], list[rows.Taken]]:
-        accepted = settling.settle(turn, settlements) if settlements else ()
+        accepted = settling.settle(transaction, settlements) if settlements else ()
         hit("exchange.between")
-        return accepted, self._taker.claim(turn, wants, lease, worker)
+        return accepted, self._taker.claim(transaction, wants, lease, worker)
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""

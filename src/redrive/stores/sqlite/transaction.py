@@ -2,7 +2,7 @@
 One write transaction: what every operation in it shares.
 
 Owns the transaction's instant, the numbers it hands out and the counts it changes.
-Knows no operation: put, claim, settle and the rest are functions that take a Turn.
+Knows no operation: put, claim, settle and the rest are functions that take a Transaction.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from redrive.core.tallies import Trait
 from redrive.stores.sqlite.arrivals import Arrivals
 from redrive.stores.sqlite.file.stranger_wal import next_mark
 
@@ -23,18 +24,6 @@ BOOT_SHIFT = 43  # a lease is milliseconds of boot clock; the boot's number stan
 
 
 _COME_AND_GO = ("pending", "in_flight")  # a queue's counts of these are nothing again and again; their rows stay
-
-
-class Trait(NamedTuple):
-    """What letters are counted by."""
-
-    queue: str
-    kind: str
-    status: str
-    category: str = ""
-    policy: str = ""
-    error_type: str = ""
-    fingerprint: str = ""
 
 
 class QueueRow(NamedTuple):
@@ -52,7 +41,7 @@ class QueueRow(NamedTuple):
     allowance_at: int = 0
 
 
-class Turn:
+class Transaction:
     """A write transaction under way."""
 
     def __init__(self, connection: apsw.Connection, clock: StoreClock, boot: int, *, careful: bool = False) -> None:
@@ -68,16 +57,12 @@ class Turn:
         self.careful = careful  # an earlier try of these operations broke a constraint
         self.arrivals = Arrivals()
         self._queues: dict[str, QueueRow] | None = None
-        self.rang = False  # whether letters became runnable through somebody else than a worker
+        self.seen_groups: set[str] = set()  # groups noted in this transaction
+        self.rang = False  # whether letters became runnable through a put or an act
 
     def next_token(self) -> int:
         """Return a number greater than every one given before."""
         self._token += 1
-        return self._token
-
-    @property
-    def newest_token(self) -> int:
-        """The newest number given."""
         return self._token
 
     def next_seq(self, count: int = 1) -> int:
@@ -100,7 +85,7 @@ class Turn:
         self._deltas[after] += count
 
     def counted(self, queue: str, *statuses: str) -> int:
-        """Return how many letters of *queue* are in *statuses*, this turn's changes included."""
+        """Return how many letters of *queue* are in *statuses*, the changes of this transaction included."""
         sql = COUNTED.format(", ".join("?" * len(statuses)))
         (kept,) = self.sql(sql, (queue, *statuses)).fetchone() or (0,)
         return int(kept) + sum(
@@ -109,7 +94,7 @@ class Turn:
 
     @property
     def queues(self) -> dict[str, QueueRow]:
-        """The queues' shared settings, read once a turn."""
+        """The queues' shared settings, read once a transaction."""
         if self._queues is None:
             rows = self.sql(f"SELECT {', '.join(QueueRow._fields)} FROM queues")  # noqa: S608 - our own names
             self._queues = {row[0]: QueueRow(*row) for row in rows}
@@ -120,7 +105,7 @@ class Turn:
         return self.queues.get(name) or QueueRow(name)
 
     def forget_queues(self) -> None:
-        """Read the queues again: somebody changed them in this turn."""
+        """Read the queues again: somebody changed them in this transaction."""
         self._queues = None
 
     def audit(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
@@ -155,7 +140,7 @@ class Turn:
 
     @property
     def _changed(self) -> bool:
-        """Whether there is anything to commit: a turn in which nothing was found must not wake the other processes."""
+        """Whether there is anything to commit: a transaction that found nothing must not wake the other processes."""
         numbers = (self._token, self._seq) != self._given[:2]
         return numbers or self.connection.total_changes() != self._before
 

@@ -8,8 +8,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 from tests.stores.contract.work.test_machine import Machine
 
+from redrive.core import changes
 from redrive.core.letter import Status
-from redrive.stores.memory import changes, claiming, rows
+from redrive.stores.memory import claiming, rows
 
 QUICK = settings(
     max_examples=4_000,  # it ends at the first that fails

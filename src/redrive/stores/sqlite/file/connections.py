@@ -78,8 +78,8 @@ class Connections:
 
     def _make_ready(self) -> None:
         """Bring the file into its newest form, by a connection that is closed before the file is guarded."""
-        with contextlib.closing(self._file.writer()) as connection, contextlib.ExitStack() as turn:
-            turn.callback(self.take_turn().end_turn)
+        with contextlib.closing(self._file.writer()) as connection, contextlib.ExitStack() as locked:
+            locked.callback(self.take_write_lock().drop_write_lock)
             hit("open.before_migrate")
             migrate(connection, self._file.path)
             hit("open.after_migrate")
@@ -196,12 +196,12 @@ class Connections:
         _close(self._writing)
         self._writing = fresh
 
-    def take_turn(self) -> Hold:
-        """Let no other process write until the turn is ended; raises BusyError if another one does not end its own."""
+    def take_write_lock(self) -> Hold:
+        """Let no other process write until the lock is dropped; raises BusyError if another one keeps it."""
         hold = self._hold
         if hold is None:
             raise self._closed()
-        if not hold.take_turn(ask_again):
+        if not hold.take_write_lock(ask_again):
             raise apsw.BusyError
         return hold
 

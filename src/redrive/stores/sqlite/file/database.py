@@ -36,7 +36,7 @@ class File:
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         _write_ahead(connection)
         connection.pragma("synchronous", "full")  # P1: a commit that returned survives a power cut
-        connection.pragma("wal_autocheckpoint", 0)  # the writer thread checkpoints between its turns
+        connection.pragma("wal_autocheckpoint", 0)  # the writer thread checkpoints between its transactions
         connection.pragma("journal_size_limit", 64 * 1024 * 1024)
         return connection
 

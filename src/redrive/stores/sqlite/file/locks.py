@@ -11,7 +11,7 @@ open, closed when no connection of ours is left, because closing them is what dr
 
 - the bytes that a connection locks to say that the file is in use: nobody deletes the WAL;
 - the byte of the `-shm` that says the same: nobody empties it;
-- two bytes that SQLite leaves alone: the turn to write, and the turn to checkpoint.
+- two bytes that SQLite leaves alone: the lock for writing, and the lock for checkpoints.
 
 Where the system has no such locks, threads of this process still take turns, and `place` notices
 the loss. Knows no SQL.
@@ -80,14 +80,14 @@ class Hold:
             self._shm = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             _lock(self._shm, fcntl.F_RDLCK, _IN_USE)
 
-    def take_turn(self, ask_again: Callable[[int], bool]) -> bool:
-        """Take the turn to write, before all other processes; False if *ask_again* gives up first."""
+    def take_write_lock(self, ask_again: Callable[[int], bool]) -> bool:
+        """Take the lock for writing, before all other processes; False if *ask_again* gives up first."""
         asked = 0
-        while not (taken := self._take_turn()) and ask_again(asked):
+        while not (taken := self._take_write_lock()) and ask_again(asked):
             asked += 1
         return taken
 
-    def _take_turn(self) -> bool:
+    def _take_write_lock(self) -> bool:
         if not self._writing.acquire(blocking=False):
             return False
         if _set(self.descriptor, _TAKE_TURN):
@@ -95,14 +95,14 @@ class Hold:
         self._writing.release()
         return False
 
-    def end_turn(self) -> None:
-        """Let others write; only for the one that took the turn."""
+    def drop_write_lock(self) -> None:
+        """Let others write; only for the thread that took the lock."""
         _set(self.descriptor, _END_TURN)
         self._writing.release()
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[bool]:
-        """Take the turn to checkpoint; False if another process has it."""
+        """Take the lock for checkpoints; False if another process has it."""
         taken = _lock(self.descriptor, fcntl.F_WRLCK, _CHECKPOINT)
         try:
             yield taken

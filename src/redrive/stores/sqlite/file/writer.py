@@ -3,7 +3,7 @@ The one thread of this process that writes, and its group commit.
 
 Owns the write connection: whatever waits goes into one BEGIN IMMEDIATE … COMMIT, and
 callers hear of it after the commit. Signs of life go first, so that a flood of puts
-cannot cost a worker its leases. Knows no letters: operations are functions of a Turn.
+cannot cost a worker its leases. Knows no letters: operations are functions of a Transaction.
 
 An operation must raise RedriveError before it writes, or not at all. Anything else that
 is raised rolls the whole transaction back, and its operations run again one by one.
@@ -26,7 +26,7 @@ from redrive.errors import RedriveError, StoreClosed, StoreError
 from redrive.failpoints import hit
 from redrive.stores.sqlite import putting
 from redrive.stores.sqlite.file.database import explain_error
-from redrive.stores.sqlite.transaction import Turn
+from redrive.stores.sqlite.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 MOST_OPERATIONS = 512
 CHECKPOINT_PAGES = 4_000  # 16 MB of WAL
-COURTESY = 0.0005  # seconds left to another process between two turns
+COURTESY = 0.0005  # seconds left to another process between two transactions
 
 
 class Operation:
-    """One function of a Turn, and the future that waits for its result."""
+    """One function of a Transaction, and the future that waits for its result."""
 
     __slots__ = ("arguments", "error", "function", "future", "loop", "result")
 
@@ -52,13 +52,13 @@ class Operation:
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def run(self, turn: Turn) -> None:
+    def run(self, transaction: Transaction) -> None:
         """Carry it out; what it refuses is its result."""
         self.error = None
         if self.function is not putting.put:
-            turn.insert_arrivals()
+            transaction.insert_arrivals()
         try:
-            self.result = self.function(turn, *self.arguments)
+            self.result = self.function(transaction, *self.arguments)
         except RedriveError as refusal:
             self.error = refusal
 
@@ -170,37 +170,37 @@ class Writer:
         """Run *operations* in one transaction; return what went wrong, with nothing acknowledged."""
         try:
             connection = self._connections.to_write()
-            hold = self._connections.take_turn()
+            hold = self._connections.take_write_lock()
             try:
-                turn = self._transact(connection, operations, careful=careful)
+                transaction = self._transact(connection, operations, careful=careful)
             finally:
-                hold.end_turn()
+                hold.drop_write_lock()
             hit("sqlite.after_commit")
             self._connections.check()  # into the file that others see?
         except Exception as problem:  # noqa: BLE001 - whatever it was, its callers must hear of it
             return problem
-        if turn.rang:
+        if transaction.rang:
             self._ring()
         return None
 
-    def _transact(self, connection: apsw.Connection, operations: Iterable[Operation], *, careful: bool) -> Turn:
+    def _transact(self, connection: apsw.Connection, operations: Iterable[Operation], *, careful: bool) -> Transaction:
         try:
             connection.execute("BEGIN IMMEDIATE")
             hit("sqlite.after_begin")
-            turn = Turn(connection, self._clock, self._connections.boot, careful=careful)
+            transaction = Transaction(connection, self._clock, self._connections.boot, careful=careful)
             for operation in operations:
-                operation.run(turn)
-            turn.finish()
+                operation.run(transaction)
+            transaction.finish()
             hit("sqlite.before_commit")
             connection.execute("COMMIT")
         except BaseException:
             _roll_back(connection)
             raise
-        return turn
+        return transaction
 
     def _recover(self, problem: Exception) -> None:
         """Open anew the file that was lost; after an I/O error trust nothing that is cached."""
-        with contextlib.suppress(apsw.Error, StoreError):  # not yet: the next turn tries again
+        with contextlib.suppress(apsw.Error, StoreError):  # not yet: the next transaction tries again
             if isinstance(problem, (apsw.IOError, apsw.CorruptError)):
                 self._connections.check()
                 self._connections.replace_writing()
@@ -219,8 +219,8 @@ class Writer:
         self._waiting.put(None)
 
     def _afterwards(self) -> None:
-        """Between two turns: keep the WAL short, and let other processes write."""
-        with contextlib.suppress(apsw.Error, StoreError):  # no room, or somebody reads: the next turn tries again
+        """Between two transactions: keep the WAL short, and let other processes write."""
+        with contextlib.suppress(apsw.Error, StoreError):  # no room, or a reader: the next transaction tries again
             if self._connections.wal_pages > CHECKPOINT_PAGES:
                 hit("checkpoint.before")
                 self._connections.checkpoint()

@@ -1,8 +1,10 @@
 """
-What each move does to a letter.
+What each move and each operator's act does to a letter.
 
-Owns the letter's fields from one state to the next, as plain functions that return the
-changed letter. Knows no index, no lock and no token: `shelf` keeps the rows.
+Owns the letter's fields from one state to the next, as functions that return the changed letter, and the
+bounds on what a letter keeps. Every store gives the same answer: the memory store and SQLite call these
+functions, and a contract test compares the rows of every store with them.
+Knows no clock, no index and no token: the store brings its own now, and draws the token.
 """
 
 from __future__ import annotations
@@ -12,80 +14,65 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from redrive.core.letter import FailureCycle, Letter, Status, instant
-from redrive.core.moves import Move, line_of, logged
+from redrive.core.letter import FailureCycle, Letter, Status, Try, instant
+from redrive.core.moves import Move
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft, Failure
 
-MAX_TRIES = 50  # of the current cycle; the newest are kept
-MAX_CYCLES = 20  # in failure_history; `cycles` counts the others too
+MAX_TRIES = 50  # lines in the attempt log of the current cycle; the newest are kept
+MAX_CYCLES = 20  # cycles in failure_history; the newest are kept, and `cycles` counts the others too
+MAX_LOGGED = 500  # characters of an error's text in the attempt log; `last_error` keeps more of the newest
 _SECOND = 1_000_000
 
 
 def accepted(draft: Draft, now: int) -> Letter:
     """Return the letter that *draft* becomes; one that brings its failure is dead at once."""
-    letter = Letter(
-        draft.id,
-        draft.queue,
-        draft.kind,
-        draft.payload,
-        content_type=draft.content_type,
-        key=draft.key,
-        idempotency_key=draft.idempotency_key,
-        priority=draft.priority,
-        due_us=now + span(draft.delay) if draft.due_us is None else draft.due_us,
-        policy=draft.policy,
-        generation=draft.generation,
-        origin=draft.origin,
-        handler=draft.handler,
-        tenant=draft.tenant,
-        why="enqueued",
-        cycle_us=now,
-        created_us=now,
-        updated_us=now,
-        headers=draft.headers,
-        metadata=copied(draft.metadata),
-        after=draft.after,
-    )
+    letter = Letter(  # without names as far as can be: it is made for every letter that comes in
+        draft.id, draft.queue, draft.kind, draft.payload, draft.content_type, draft.key, draft.idempotency_key,
+        draft.priority, now + span(draft.delay) if draft.due_us is None else draft.due_us, 0, 0, draft.policy,
+        draft.generation, draft.origin, draft.handler, draft.tenant, 0, now, now, now,
+        why="enqueued", headers=draft.headers, metadata=copied(draft.metadata), after=draft.after,
+    )  # fmt: skip
     if draft.failure is None:
         return letter
     letter = replace(letter, attempts=draft.attempts, first_failed_us=draft.first_failed_us)
     failed = now if draft.failed_us is None else draft.failed_us
     error = _error(letter, draft.failure, failed)
-    tries = (line_of(Move(Status.FAILED, "collected", failure=draft.failure), at_us=now),)
+    tries = (line_of(Move(Status.FAILED, "collected", failure=draft.failure), 0, now),)
     return replace(letter, status=Status.FAILED, why="collected", failed_us=failed, tries=tries, **error)
 
 
 def claimed(letter: Letter, worker: str, now: int) -> Letter:
-    """Return *letter* in the hands of *worker*, one attempt further."""
+    """Return *letter* claimed by *worker*; the claim counts an attempt."""
     return replace(letter, status=Status.IN_FLIGHT, attempts=letter.attempts + 1, worker=worker, updated_us=now)
 
 
 def settled(letter: Letter, move: Move, now: int) -> Letter:
-    """Return *letter* after *move*; its worker is gone, its attempt counted or given back."""
-    changes: dict[str, Any] = {
-        "status": move.to,
-        "why": move.why,
-        "worker": None,
-        "attempts": letter.attempts - (not move.counts),
-        "losses": letter.losses + move.loss,
-        "updated_us": now,
-    }
+    """Return *letter* after *move*, which counts its attempt or gives it back."""
+    changes: dict[str, Any] = {} if move.failure is None else _error(letter, move.failure, now)
+    if move.failure is not None:
+        changes["tries"] = logged(letter.tries, line_of(move, letter.attempts, now))
     if move.policy or move.failure is not None:
         changes["applied_policy"] = move.policy or None
     if move.to is Status.PENDING:
         changes["due_us"] = now + span(move.delay)
     if move.to is Status.FAILED:
         changes["failed_us"] = now
-    if move.failure is not None:
-        changes |= _error(letter, move.failure, now)
-        changes["tries"] = logged(letter.tries, line_of(move, letter.attempts, now), MAX_TRIES)
-    return replace(letter, **changes)
+    return replace(
+        letter,
+        status=move.to,
+        why=move.why,
+        worker=None,
+        attempts=letter.attempts - (not move.counts),
+        losses=letter.losses + move.loss,
+        updated_us=now,
+        **changes,
+    )
 
 
 def replayed(letter: Letter, now: int, *, by: str, reason: str, plan: str, generation: int | None) -> Letter:
-    """Return *letter* at the start of its next cycle, the ended one in its history."""
+    """Return *letter* at the start of its next cycle; `failure_history` keeps the cycle that ended."""
     return replace(
         letter,
         status=Status.PENDING,
@@ -111,7 +98,7 @@ def replayed(letter: Letter, now: int, *, by: str, reason: str, plan: str, gener
 
 
 def archived(letter: Letter, now: int, *, by: str, plan: str) -> Letter:
-    """Return *letter* archived; what it failed of stays readable."""
+    """Return *letter* archived, or cancelled if it was pending; its error stays readable."""
     return replace(letter, status=Status.ARCHIVED, why=f"archived by {by}", plan=plan or None, updated_us=now)
 
 
@@ -126,13 +113,42 @@ def edited(letter: Letter, payload: bytes, content_type: str, now: int) -> Lette
     return replace(letter, payload=payload, content_type=content_type, payload_version=version, updated_us=now)
 
 
+def line_of(move: Move, attempt: int = 0, at_us: int = 0) -> Try:
+    """Return the line that a move with a failure adds to the attempt log."""
+    failure = move.failure
+    assert failure is not None  # noqa: S101 - only such a move has a line
+    return Try(
+        attempt=attempt,
+        at=instant(at_us),
+        why=move.why,
+        error_type=failure.error_type,
+        error=failure.message[:MAX_LOGGED],
+        category=str(failure.category),
+        rule=failure.rule,
+        delay=move.delay,
+        draw=move.draw,
+        policy=move.policy,
+        age=move.age,
+        retry_after=failure.retry_after,
+        place=failure.place,
+        traceback=failure.traceback,
+    )
+
+
+def logged(tries: tuple[Try, ...], line: Try) -> tuple[Try, ...]:
+    """Return the attempt log with *line*; only the newest traceback is kept, so that rows stay small."""
+    if line.traceback:
+        tries = tuple(replace(one, traceback="") if one.traceback else one for one in tries)
+    return (*tries, line)[-MAX_TRIES:]
+
+
 def span(seconds: float) -> int:
     """Return *seconds* in whole microseconds, never negative."""
     return max(0, round(seconds * _SECOND))
 
 
 def copied(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy that shares nothing; goes through JSON, as in every other store."""
+    """Return a copy that shares nothing with *metadata*; it goes through JSON, as a row does."""
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(metadata)) if metadata else {}
     return copy
 

@@ -1,0 +1,125 @@
+"""
+Letters written to rows: a whole letter inserted, and the fields that a change touched.
+
+Owns how a field of Letter becomes a column. Knows no rule: `core.changes` says what a letter becomes.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redrive.core.letter import Letter, Status
+from redrive.stores import columns
+from redrive.stores.sqlite import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from redrive.stores.sqlite.transaction import Transaction
+
+_LISTS = {"tries": columns.read_tries, "failure_history": columns.read_history}  # fields kept as JSON
+
+
+# ---------------------------------------------------------------------- a whole letter
+
+_PLACE = ("seq", "token", "held", "lane", "lease", "payload", "extras")
+_FIELDS = [  # fields of a letter that have a column of their own, and come as they are
+    name
+    for name in Letter.__struct_fields__
+    if name not in ("payload", "token", "worker", "waits_for", *_LISTS) and name not in columns.Extras.__struct_fields__
+]
+_FRESH = [name for name in _FIELDS if name in rows.HOT.split(", ") or name in ("status", "why")]  # others are unset yet
+
+
+def _insert_of(names: Sequence[str]) -> str:
+    marks = ", ".join("?" * len(names))
+    return f"INSERT INTO letters ({', '.join(names)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - ours
+
+
+_INSERT_FRESH = _insert_of((*_PLACE, *_FRESH))
+_INSERT = _insert_of((*_PLACE, "dead", "archived_from", *_LISTS, *_FIELDS))
+_fresh_columns, _own_columns = attrgetter(*_FRESH), attrgetter(*_FIELDS)
+
+
+class Place(NamedTuple):
+    """Where a new row stands, and what it waits for."""
+
+    seq: int
+    token: int
+    held: int
+    lane: int
+
+
+def insert(transaction: Transaction, letter: Letter, place: Place, archived_from: Status | None = None) -> bool:
+    """Insert *letter*; False if a letter with its id or idempotency key is kept already."""
+    payload = letter.payload if len(letter.payload) <= rows.LARGE else None
+    where = (*place, transaction.lease(0), payload, _extras(letter))
+    if letter.why == "enqueued":  # it is new: a third quicker than with all its empty columns
+        transaction.sql(_INSERT_FRESH, (*where, *_fresh_columns(letter)))
+    else:
+        dead = 1 if letter.status is Status.FAILED else None  # what the indexes of dead letters go by
+        lists = [_list(letter, name) for name in _LISTS]
+        transaction.sql(_INSERT, (*where, dead, archived_from, *lists, *_own_columns(letter)))
+    if not transaction.connection.changes():
+        return False
+    if payload is None:
+        transaction.sql("INSERT INTO bodies VALUES (?, ?)", (place.seq, letter.payload))
+    return True
+
+
+def _extras(letter: Letter) -> bytes | None:
+    if not (letter.headers or letter.metadata or letter.after):
+        return None
+    return columns.encode(columns.Extras(letter.headers, letter.metadata, letter.after))
+
+
+def _list(letter: Letter, name: str) -> bytes | None:
+    kept = getattr(letter, name)
+    return columns.encode(kept) if kept else None
+
+
+# ---------------------------------------------------------------------- some fields of a letter
+
+
+class Some:
+    """Some columns of a row to read: *own* ones of the store, then fields of the letter."""
+
+    def __init__(self, own: tuple[str, ...], fields: tuple[str, ...]) -> None:
+        self.columns = ", ".join((*own, *fields))
+        self._start, self._fields = len(own), fields
+        self._lists = [(name, _LISTS[name]) for name in fields if name in _LISTS]
+        self._has_status = "status" in fields
+
+    def letter(self, row: tuple[Any, ...]) -> Letter:
+        """Return a letter that has these fields alone; its other fields are their defaults."""
+        found = dict(zip(self._fields, row[self._start :], strict=True))
+        for name, read in self._lists:
+            found[name] = read(found[name])
+        if self._has_status:
+            found["status"] = columns.status_of(found["status"])
+        return Letter(payload=b"", **found)
+
+
+class Update(NamedTuple):
+    """A statement that writes some fields of a letter, and its token."""
+
+    sql: str
+    plain: Callable[[Letter], tuple[Any, ...]]
+    lists: tuple[str, ...]
+
+    def values(self, letter: Letter, token: int, seq: int) -> tuple[Any, ...]:
+        """Return the bindings that make the row at *seq* what *letter* says."""
+        return (*self.plain(letter), *[_list(letter, name) for name in self.lists], token, seq)
+
+
+def update_of(fields: Iterable[str], also: str = "") -> Update:
+    """
+    Return the statement for *fields*; *also* sets columns that only the store knows.
+
+    SQLite looks at every index over a column that is set, even to what it was: set what changes.
+    """
+    lists = tuple(name for name in fields if name in _LISTS)
+    plain = tuple(name for name in fields if name not in _LISTS)
+    sets = ", ".join(f"{name} = ?" for name in (*plain, *lists, "token"))
+    return Update(f"UPDATE letters SET {sets}{also} WHERE seq = ?", attrgetter(*plain), lists)  # noqa: S608 - ours
