@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import tomllib
 from dataclasses import MISSING, fields
 from enum import Enum
@@ -32,7 +33,6 @@ from redrive.core.policy import RetryPolicy
 from redrive.core.query import terms
 from redrive.desk.desk import Desk
 from redrive.drafts import make_draft
-from redrive.engine.options import Options
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
@@ -42,8 +42,13 @@ from redrive.sources.kafka.facts import KAFKA_FACTS
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite.file.database import migrations
 
+sys.path.insert(0, str(Path(__file__).parent))  # its own parts stand beside it
+
+import field_tables
+from page_tables import first_line, paragraphs, table
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from redrive.signals.metrics import Metric
 
@@ -54,23 +59,6 @@ _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end of \2 -->)", r
 def render(page: str) -> str:
     """Return the text of *page* with every generated part as it should be."""
     return _PART.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}\n\n{found[3]}", page)
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def first_line(thing: object) -> str:
-    """Return the first sentence of a docstring."""
-    return paragraphs(thing)[0]
-
-
-def paragraphs(thing: object) -> list[str]:
-    """Return a docstring's paragraphs, each in one line."""
-    said = re.sub(r"(?<![\w*])\*(\w+)\*(?![\w*])", r"`\1`", inspect.getdoc(thing) or "")
-    return [" ".join(part.split("\n")) for part in said.split("\n\n")]
 
 
 # ---------------------------------------------------------------------- settings
@@ -354,25 +342,6 @@ def _promised(name: str, thing: Any) -> str:
     return "\n\n    ".join([_method(name, thing), *paragraphs(thing)[1:]])
 
 
-def handler_options() -> str:
-    """Return the names that a handler may use."""
-    return ", ".join(f"`{name}`" for name in Options.__annotations__)
-
-
-def values_of(struct: Any) -> Callable[[], str]:
-    """Return a function that lists the fields of *struct* with their defaults."""
-
-    def listing() -> str:
-        rows = ((f"`{f.name}`", _given(f.default)) for f in msgspec.structs.fields(struct))
-        return table(("name", "default"), rows)
-
-    return listing
-
-
-def _given(default: object) -> str:
-    return "" if default in (MISSING, msgspec.NODEFAULT) else f"`{default}`"
-
-
 # ---------------------------------------------------------------------- JSON
 
 SHAPES = {
@@ -402,8 +371,12 @@ def shapes() -> str:
 
 
 def _shape(struct: Any) -> str:
-    rows = ((f"`{field.name}`", _type(struct, field.name)) for field in msgspec.structs.fields(struct))
-    return f"### {struct.__name__}\n\n{first_line(struct)}\n\n{table(('key', 'value'), rows)}"
+    rows = (_key(struct, field.name) for field in msgspec.structs.fields(struct))
+    return f"### {struct.__name__}\n\n{first_line(struct)}\n\n{table(('key', 'value', 'means'), rows)}"
+
+
+def _key(struct: Any, name: str) -> tuple[str, ...]:
+    return f"`{name}`", _type(struct, name), field_tables.meaning(struct.__name__, name)
 
 
 _WORDS = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "datetime": "instant"}
@@ -451,9 +424,15 @@ PARTS: dict[str, Callable[[], str]] = {
     "desk": methods_of(Desk),
     "policies": methods_of(RetryPolicy),
     "kafka-parts": kafka_parts,
-    "handler-options": handler_options,
-    "breaker-rules": values_of(BreakerRules),
-    "budget-rules": values_of(BudgetRules),
+    "fields": field_tables.structs,
+    "record": field_tables.record,
+    "desk-answers": field_tables.desk_answers({name for names in SHAPES.values() for name in names}),
+    "handler-options": field_tables.handler_options,
+    "draft-options": field_tables.draft_options,
+    "queue-options": field_tables.queue_options,
+    "breaker-rules": field_tables.rules(BreakerRules),
+    "budget-rules": field_tables.rules(BudgetRules),
+    "extras": field_tables.extras,
     "shapes": shapes,
 }
 
