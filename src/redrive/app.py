@@ -24,7 +24,7 @@ from redrive.drafts import drafts_of, make_draft
 from redrive.engine.clock import SystemClock
 from redrive.engine.handler import build_handler
 from redrive.engine.options import breaker_problems
-from redrive.engine.queue_limits import Limits, queue_spec
+from redrive.engine.queue_limits import QueueLimits, queue_spec
 from redrive.engine.worker.facts import accepted
 from redrive.engine.worker.stop_signals import hearing
 from redrive.engine.worker.watchdog import Watchdog
@@ -163,7 +163,7 @@ class Redrive:
         *retry_budget* is True, or such as `"ratio=0.2,floor=10,burst=100"`: retries beyond it wait longer than
         their policy says. False is none, whatever the setting of that name says.
         """
-        limits: Limits = {
+        limits: QueueLimits = {
             "concurrency": concurrency,
             "max_size": max_size,
             "rate": rate,

@@ -136,7 +136,7 @@ class FakeClock(ManualClock):
         self.advance(seconds)
 
 
-class App(Protocol):
+class DrivenApp(Protocol):
     """What `drive` needs of an application; `redrive.Redrive` is one."""
 
     hub: Hub
@@ -158,7 +158,7 @@ class App(Protocol):
 
 
 @asynccontextmanager
-async def drive(app: App, *, clock: FakeClock | None = None, store: Store | None = None) -> AsyncIterator[Drive]:
+async def drive(app: DrivenApp, *, clock: FakeClock | None = None, store: Store | None = None) -> AsyncIterator[Drive]:
     """
     Swap an empty memory store on a fake clock into *app*, and hand out what runs its letters.
 
@@ -314,7 +314,7 @@ def _resting() -> dict[int, tuple[int, int]]:
 
 
 @contextmanager
-def drive_sync(app: App, *, clock: FakeClock | None = None, store: Store | None = None) -> Iterator[SyncDrive]:
+def drive_sync(app: DrivenApp, *, clock: FakeClock | None = None, store: Store | None = None) -> Iterator[SyncDrive]:
     """Do as `drive` does, for tests that are plain functions: with an event loop of its own."""
     with asyncio.Runner() as runner:
         driving = drive(app, clock=clock, store=store)
@@ -333,7 +333,7 @@ class SyncDrive:
     `test.run(app.desk.replay(…))`.
     """
 
-    def __init__(self, app: App, test: Drive, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, app: DrivenApp, test: Drive, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._app, self._test, self._run = app, test, run
         self.clock, self.facts, self.store = test.clock, test.facts, test.store
 

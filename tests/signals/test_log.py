@@ -11,7 +11,7 @@ from io import StringIO
 import pytest
 import structlog
 
-from redrive.core.facts import FACTS, Delivered, Died, WorkerStarted
+from redrive.core.facts import FACTS, Delivered, Died, GivenBack, WorkerStarted
 from redrive.core.letter import Category
 from redrive.signals.hub import Hub
 from redrive.signals.log import LEVELS, configure, log_facts, logs_routine, write
@@ -46,6 +46,14 @@ def test_a_death_is_found_by_the_names_that_the_outbox_has_in_sql(capsys):
         "handler_name": "order.created",
     }  # fmt: skip
     assert (line["last_error"], line["attempts"]) == ("", 5)
+
+
+@pytest.mark.usefixtures("_unconfigured")
+def test_letters_given_back_are_found_under_their_old_name_for_one_version(capsys):
+    configure("debug", "json")
+    log_facts(GivenBack(queue="default", kind="order.created", why="shutdown"))
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["formerly"]) == ("redrive.letters.given_back", "redrive.letters.released")
 
 
 @pytest.mark.usefixtures("_unconfigured")

@@ -68,9 +68,15 @@ def test_duplicates_are_not_counted_as_accepted():
         ("a reason of tomorrow", OTHER),
     ],
 )
-def test_the_reason_of_a_release_is_one_of_a_few_words(why, word):
-    [measure] = measures(facts.Released(queue="q", kind="k", why=why))
-    assert measure.labels == ("q", "k", word)
+def test_the_reason_of_a_claim_given_back_is_one_of_a_few_words(why, word):
+    found = list(measures(facts.GivenBack(queue="q", kind="k", why=why)))
+    assert [measure.labels for measure in found] == [("q", "k", word)] * 2
+
+
+def test_given_back_is_counted_under_its_old_name_too_for_one_version():
+    found = {m.metric: m.amount for m in measures(facts.GivenBack(queue="q", kind="k", why="shutdown", count=3))}
+    assert found == {"redrive_letters_given_back_total": 3, "redrive_letters_released_total": 3}
+    assert facts.Released is facts.GivenBack
 
 
 def test_a_purge_says_whether_somebody_did_it_or_time():

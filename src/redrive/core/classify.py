@@ -70,7 +70,7 @@ INBOX = Rules(name="inbox", undecodable_is_terminal=False)
 WORKFLOW = Rules(name="workflow", unknown=Category.PERMANENT, terminal_categories=_HOPELESS, reads_texts=True)
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """A judgement before it is put on record."""
 
     category: Category
@@ -108,7 +108,7 @@ def _failure(
     error_type: str,
     message: str,
     frames: tuple[str, ...],
-    verdict: Verdict,
+    verdict: Judgement,
     rules: Rules,
     own: str | None = None,
 ) -> Failure:
@@ -127,7 +127,7 @@ def _failure(
     )
 
 
-def _judge(error: BaseException, policy: RetryPolicy, rules: Rules) -> Verdict:
+def _judge(error: BaseException, policy: RetryPolicy, rules: Rules) -> Judgement:
     listed = policy.terminal_errors or policy.retryable_errors
     if not listed and _is_bare(error) and (verdict := _by_class_alone(type(error), rules)):  # type: ignore[arg-type]  # a class of the usual kind can be hashed
         return verdict
@@ -146,7 +146,7 @@ def _judge(error: BaseException, policy: RetryPolicy, rules: Rules) -> Verdict:
     return _with_floor(verdict, error)
 
 
-def _of_group(verdicts: list[Verdict]) -> Verdict:
+def _of_group(verdicts: list[Judgement]) -> Judgement:
     """
     Return one verdict for many errors: terminal only if all of them are.
 
@@ -157,38 +157,38 @@ def _of_group(verdicts: list[Verdict]) -> Verdict:
     chosen = (hopeful or verdicts)[0]
     floors = [verdict.retry_after for verdict in hopeful if verdict.retry_after is not None]
     rule = f"{len(hopeful)} of {len(verdicts)} errors of a group can heal: {chosen.rule}"
-    return Verdict(chosen.category, rule, chosen.terminal, max(floors, default=None))
+    return Judgement(chosen.category, rule, chosen.terminal, max(floors, default=None))
 
 
 # ---------------------------------------------------------------------- what was said on purpose
 
 
-def _by_own_word(error: BaseException, rules: Rules) -> Verdict | None:
+def _by_own_word(error: BaseException, rules: Rules) -> Judgement | None:
     kind = type(error)
     if issubclass(kind, Reject):
-        return Verdict(Category.PERMANENT, "the handler raised Reject", terminal=True)
+        return Judgement(Category.PERMANENT, "the handler raised Reject", terminal=True)
     if issubclass(kind, RetryAfter):
-        return Verdict(Category.TRANSIENT, "the handler raised RetryAfter", retry_after=_span(peek(error, "seconds")))
+        return Judgement(Category.TRANSIENT, "the handler raised RetryAfter", retry_after=_span(peek(error, "seconds")))
     if issubclass(kind, Undecodable):
-        return Verdict(Category.VALIDATION, "the payload does not decode", terminal=rules.undecodable_is_terminal)
+        return Judgement(Category.VALIDATION, "the payload does not decode", terminal=rules.undecodable_is_terminal)
     return None
 
 
-def _by_own_name(name: str) -> Verdict | None:
+def _by_own_name(name: str) -> Judgement | None:
     if name in _REJECTS:
-        return Verdict(Category.PERMANENT, "the handler raised Reject", terminal=True)
+        return Judgement(Category.PERMANENT, "the handler raised Reject", terminal=True)
     return None
 
 
-def _by_lists(lineage: Iterable[tuple[type | None, set[str]]], policy: RetryPolicy) -> Verdict | None:
+def _by_lists(lineage: Iterable[tuple[type | None, set[str]]], policy: RetryPolicy) -> Judgement | None:
     """Return what the policy's lists say of the nearest class that either of them names."""
     if not (policy.terminal_errors or policy.retryable_errors):
         return None
     for kind, names in lineage:
         if _is_listed(policy.terminal_errors, kind, names):
-            return Verdict(Category.PERMANENT, f"the policy's terminal_errors name {max(names)}", terminal=True)
+            return Judgement(Category.PERMANENT, f"the policy's terminal_errors name {max(names)}", terminal=True)
         if _is_listed(policy.retryable_errors, kind, names):
-            return Verdict(Category.TRANSIENT, f"the policy's retryable_errors name {max(names)}")
+            return Judgement(Category.TRANSIENT, f"the policy's retryable_errors name {max(names)}")
     return None
 
 
@@ -202,7 +202,7 @@ def _is_listed(entries: ErrorNames, kind: type | None, names: set[str]) -> bool:
 # ---------------------------------------------------------------------- what it is
 
 
-def _by_type(error: BaseException, rules: Rules) -> Verdict | None:
+def _by_type(error: BaseException, rules: Rules) -> Judgement | None:
     for suspect in (error, *causes(error)):
         if verdict := _by_names(_keys(_family(suspect)), rules):
             return verdict
@@ -213,7 +213,7 @@ def _keys(family: list[tuple[str, str]]) -> list[str]:
     return [f"{module.partition('.')[0]}.{name}" for module, name in family]
 
 
-def _by_names(keys: list[str], rules: Rules) -> Verdict | None:
+def _by_names(keys: list[str], rules: Rules) -> Judgement | None:
     for key in keys:
         if key in known.CARRIERS:
             return None
@@ -237,12 +237,12 @@ def _key(name: str) -> str:
     return f"{module.partition('.')[0] or 'builtins'}.{bare}"
 
 
-def _verdict(category: Category, rule: str, rules: Rules, meaning: Meaning = Meaning.OTHER) -> Verdict:
+def _verdict(category: Category, rule: str, rules: Rules, meaning: Meaning = Meaning.OTHER) -> Judgement:
     terminal = meaning in rules.terminal_meanings or category in rules.terminal_categories
-    return Verdict(category, rule, terminal)
+    return Judgement(category, rule, terminal)
 
 
-def _unknown(rules: Rules) -> Verdict:
+def _unknown(rules: Rules) -> Judgement:
     return _verdict(rules.unknown, f"no rule knows it, and unknown is {rules.unknown} for {rules.name}", rules)
 
 
@@ -284,7 +284,7 @@ def _is_bare(error: BaseException) -> bool:
 
 
 @lru_cache(maxsize=512)  # a dependency that is down raises the same class a thousand times
-def _by_class_alone(kind: type[BaseException], rules: Rules) -> Verdict | None:
+def _by_class_alone(kind: type[BaseException], rules: Rules) -> Judgement | None:
     """Return the verdict on any bare error of exactly *kind*, or None if its class gives it something to look at."""
     if rules.reads_texts or issubclass(kind, (OSError, BaseExceptionGroup, Reject, RetryAfter, Undecodable)):
         return None
@@ -297,7 +297,7 @@ def _by_class_alone(kind: type[BaseException], rules: Rules) -> Verdict | None:
 # ---------------------------------------------------------------------- what it carries
 
 
-def _by_status(error: BaseException, rules: Rules) -> Verdict | None:
+def _by_status(error: BaseException, rules: Rules) -> Judgement | None:
     for suspect in (error, *causes(error)):
         if name := _grpc_status(suspect):
             return _verdict(known.GRPC[name], f"it carries gRPC status {name}", rules)
@@ -340,7 +340,7 @@ def _throttle_code(error: BaseException) -> str | None:
     return code if type(code) is str and known.THROTTLED.search(clean(code, NAME_LIMIT)) else None
 
 
-def _by_errno(error: BaseException, rules: Rules) -> Verdict | None:
+def _by_errno(error: BaseException, rules: Rules) -> Judgement | None:
     for suspect in (error, *causes(error)):
         number = peek(suspect, "errno") if issubclass(type(suspect), OSError) else None
         if type(number) is int and number in known.ERRNO:
@@ -348,7 +348,7 @@ def _by_errno(error: BaseException, rules: Rules) -> Verdict | None:
     return None
 
 
-def _by_text(text: str, rules: Rules) -> Verdict | None:
+def _by_text(text: str, rules: Rules) -> Judgement | None:
     found = known.text_category(clean(text, MESSAGE_LIMIT))
     return _verdict(found[0], f"its text says {clean(found[1], NAME_LIMIT)!r}", rules) if found else None
 
@@ -356,7 +356,7 @@ def _by_text(text: str, rules: Rules) -> Verdict | None:
 # ---------------------------------------------------------------------- how long it asks for
 
 
-def _with_floor(verdict: Verdict, error: BaseException) -> Verdict:
+def _with_floor(verdict: Judgement, error: BaseException) -> Judgement:
     if verdict.terminal or verdict.retry_after is not None:
         return verdict
     floors = (_floor(suspect) for suspect in (error, *causes(error)))

@@ -1,9 +1,8 @@
 """
-What happened, said after it was stored.
+What happened, announced after it was stored.
 
-Owns the facts that signals turn into log lines, counters and alerts; each has a fixed
-name. Facts of many letters at once carry a count, because the engine works in batches.
-Knows no exporter, and carries no payload.
+Owns the facts that signals turn into log lines, counters and alerts; each has a fixed name. A fact about many
+letters carries a count, because the engine works in batches. Knows no exporter, and carries no payload.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     kind: str
     count: int = 1
-    seconds: float = 0.0  # spent in the handler since this was last told, failed tries included
+    seconds: float = 0.0  # spent in the handler since the last such fact, failed tries included
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     why: str
     handler: str = ""  # that failed
-    target: str = ""  # whom it is addressed to, if it says so
+    target: str = ""  # the receiver, if the letter names one
     origin: str = ""
     last_error: str = ""  # sanitised, and cut
     place: str = ""  # "module:function:line" in the user's code
@@ -83,15 +82,19 @@ class Died(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Released(msgspec.Struct, frozen=True, kw_only=True):
-    """Letters went back with their attempt: a shutdown, an open breaker, a full engine."""
+class GivenBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker gave letters back with their attempt: a shutdown, an open breaker, a full engine."""
 
-    name: ClassVar[str] = "redrive.letters.released"
+    name: ClassVar[str] = "redrive.letters.given_back"
+    formerly: ClassVar[str] = "redrive.letters.released"  # the name from before; it goes with the next version
     queue: str
     kind: str
     why: str
     count: int = 1
     delay: float = 0.0
+
+
+Released = GivenBack  # the name from before; it goes with the next version
 
 
 class ClaimLost(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +222,7 @@ class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker ends while a handler goes on that was told to stop; its letter was given back and may run elsewhere."""
+    """A worker ends while a handler ignores its stop; its letter was given back and may run elsewhere."""
 
     name: ClassVar[str] = "redrive.handler.abandoned"
     worker: str
@@ -228,7 +231,7 @@ class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
-    """Letters wait for a handler that nobody has."""
+    """Letters wait for a handler that no live worker has."""
 
     name: ClassVar[str] = "redrive.letters.orphaned"
     queue: str
@@ -237,14 +240,14 @@ class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Faulted(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker met a fault of redrive's own; it fails the letter that it was about, if any, and goes on."""
+    """A worker met a fault of redrive's own; it fails the letter concerned, if any, and goes on."""
 
     name: ClassVar[str] = "redrive.worker.fault"
     worker: str
     doing: str
     why: str
     frames: tuple[str, ...] = ()  # where, outermost first
-    id: str = ""  # the letter that it was about
+    id: str = ""  # the letter concerned
 
 
 class StoreAway(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +270,7 @@ FACTS = (
     Delivered,
     Retried,
     Died,
-    Released,
+    GivenBack,
     ClaimLost,
     Rescued,
     BreakerOpened,
@@ -293,7 +296,7 @@ Fact = (
     | Delivered
     | Retried
     | Died
-    | Released
+    | GivenBack
     | ClaimLost
     | Rescued
     | BreakerOpened

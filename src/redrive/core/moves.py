@@ -15,7 +15,7 @@ from redrive.errors import EditConflict, MoveRefused
 MOVES: dict[tuple[Status, Status], str] = {
     (Status.PENDING, Status.IN_FLIGHT): "claim",
     (Status.IN_FLIGHT, Status.DELIVERED): "succeed",
-    (Status.IN_FLIGHT, Status.PENDING): "retry / release",
+    (Status.IN_FLIGHT, Status.PENDING): "retry / given back",
     (Status.IN_FLIGHT, Status.FAILED): "give up",
     (Status.FAILED, Status.PENDING): "replay",
     (Status.FAILED, Status.ARCHIVED): "archive",

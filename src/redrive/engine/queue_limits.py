@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WHOLE = ("concurrency", "max_size", "max_in_flight")
 
 
-class Limits(TypedDict):
+class QueueLimits(TypedDict):
     """The limits of a queue; None is no limit."""
 
     concurrency: int | None
@@ -29,10 +29,10 @@ class Limits(TypedDict):
     max_in_flight: int | None
 
 
-_KNOWN = (*Limits.__annotations__, "ordered", "retry_budget")
+_KNOWN = (*QueueLimits.__annotations__, "ordered", "retry_budget")
 
 
-def queue_spec(name: str, limits: Limits, *, ordered: bool, slips: Iterable[str] = ()) -> QueueSpec:
+def queue_spec(name: str, limits: QueueLimits, *, ordered: bool, slips: Iterable[str] = ()) -> QueueSpec:
     """Return what stores are told of the queue *name*; raise SettingsError with every problem, *slips* included."""
     problems = [] if isinstance(name, str) and name else [f"the name of a queue is {name!r}; it must be text"]
     problems += [f"{slip} of queue {name!r} is no option{did_you_mean(slip, _KNOWN)}" for slip in slips]

@@ -27,7 +27,7 @@ _STANDARD = logging.getLogger("redrive")
 LEVELS: dict[type, str] = {
     facts.Enqueued: "debug",
     facts.Delivered: "debug",
-    facts.Released: "debug",
+    facts.GivenBack: "debug",
     facts.Retried: "info",
     facts.Died: "error",
     facts.ClaimLost: "warning",
@@ -56,6 +56,8 @@ def log_facts(fact: Fact) -> None:
     fields = msgspec.structs.asdict(fact)
     if isinstance(fact, facts.Died):
         fields |= fact.event  # so that a search by the names of the outbox's columns finds the line
+    if isinstance(fact, facts.GivenBack):
+        fields["formerly"] = fact.formerly
     write(LEVELS[type(fact)], fact.name, fields)
 
 

@@ -61,10 +61,16 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
         "redrive_letters_died_total", "counter", (*_LETTER, "category", "error_type"), "Letters that became dead ones."
     ),
     Metric(
+        "redrive_letters_given_back_total",
+        "counter",
+        (*_LETTER, "why"),
+        "Letters given back with their attempt; why is breaker, caution, engine, pause, shutdown or other.",
+    ),
+    Metric(
         "redrive_letters_released_total",
         "counter",
         (*_LETTER, "why"),
-        "Letters that went back with their attempt; why is breaker, caution, engine, pause, shutdown or other.",
+        "The old name of redrive_letters_given_back_total; it goes with the next version.",
     ),
     Metric(
         "redrive_handler_seconds_total",
@@ -163,8 +169,9 @@ def _died(fact: facts.Died) -> Iterable[Measure]:
     yield Measure("redrive_letters_died_total", labels, 1)
 
 
-def _released(fact: facts.Released) -> Iterable[Measure]:
-    yield Measure("redrive_letters_released_total", (fact.queue, fact.kind, _why(fact.why)), fact.count)
+def _given_back(fact: facts.GivenBack) -> Iterable[Measure]:
+    for metric in ("redrive_letters_given_back_total", "redrive_letters_released_total"):
+        yield Measure(metric, (fact.queue, fact.kind, _why(fact.why)), fact.count)
 
 
 def _purged(fact: facts.Purged) -> Iterable[Measure]:
@@ -193,7 +200,7 @@ _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
     facts.Delivered: _delivered,
     facts.Retried: _retried,
     facts.Died: _died,
-    facts.Released: _released,
+    facts.GivenBack: _given_back,
     facts.ClaimLost: _letters("redrive_claims_lost_total"),
     facts.Rescued: _letters("redrive_letters_rescued_total"),
     facts.BreakerOpened: _named("redrive_breakers_opened_total", "breaker"),

@@ -37,7 +37,7 @@ _MAKERS: dict[str, Any] = {"counter": client.Counter, "histogram": client.Histog
 _FAMILIES: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
-class App(Protocol):
+class MeasuredApp(Protocol):
     """What can be watched; `redrive.Redrive` is one."""
 
     hub: Hub
@@ -99,7 +99,7 @@ class StoreCollector:
 class Page:
     """A page of metrics under way; `close` ends it."""
 
-    def __init__(self, server: Any, thread: Any, watched: App | None, listener: FactCounter | None) -> None:
+    def __init__(self, server: Any, thread: Any, watched: MeasuredApp | None, listener: FactCounter | None) -> None:
         self._server, self._thread, self._watched, self._listener = server, thread, watched, listener
 
     @property
@@ -116,7 +116,7 @@ class Page:
         self._thread.join()
 
 
-def serve(watched: App | Store, host: str = "127.0.0.1", port: int = 9464) -> Page:
+def serve(watched: MeasuredApp | Store, host: str = "127.0.0.1", port: int = 9464) -> Page:
     """
     Serve the metrics of an application, or of a store alone, at `http://host:port/metrics`.
 

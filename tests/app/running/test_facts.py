@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from redrive import Redrive, RetryPolicy, Status
-from redrive.core.facts import Delivered, Died, Enqueued, Released, Retried
+from redrive.core.facts import Delivered, Died, Enqueued, GivenBack, Retried
 from redrive.errors import StoreUnavailable
 from redrive.stores.memory import MemoryStore
 from redrive.testing import drive
@@ -99,7 +99,7 @@ async def test_a_broken_listener_stops_no_letter_and_no_other_listener(app, driv
         assert len(await test.letters("status:delivered")) == 1
 
 
-async def test_what_goes_back_is_told_as_released(app, driven):
+async def test_what_goes_back_is_announced_as_given_back(app, driven):
     gate = asyncio.Event()
 
     @app.handler("slow")
@@ -112,7 +112,7 @@ async def test_what_goes_back_is_told_as_released(app, driven):
             await test.processor.tick()
         await test.close()
         assert (await test.letter(receipt.id)).attempts == 0
-        [fact] = [fact for fact in test.facts if isinstance(fact, Released)]
+        [fact] = [fact for fact in test.facts if isinstance(fact, GivenBack)]
         assert (fact.kind, fact.count) == ("slow", 1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.engine.starting import letter
 
-from redrive.core.facts import ClaimLost, Delivered, Died, Released, Rescued, Retried
+from redrive.core.facts import ClaimLost, Delivered, Died, GivenBack, Rescued, Retried
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.moves import Move
 from redrive.engine.worker.facts import facts_of
@@ -23,7 +23,7 @@ CLAIM = Claim(letter(attempts=2, losses=1, worker="w1"), 1, 0.0)
         (Move(Status.DELIVERED, "succeeded"), Delivered),
         (Move(Status.PENDING, "backing off", delay=4, failure=FAILURE), Retried),
         (Move(Status.FAILED, "exhausted", failure=FAILURE), Died),
-        (Move(Status.PENDING, "shutdown", counts=False), Released),
+        (Move(Status.PENDING, "shutdown", counts=False), GivenBack),
         (Move(Status.PENDING, "worker lost", counts=False, loss=True), Rescued),
         (Move(Status.FAILED, "worker_crashed", counts=False, loss=True, failure=FAILURE), Died),
     ],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redrive.core.budget import BudgetRules
     from redrive.core.decide import Outcome
-    from redrive.core.moves import Move
+    from redrive.engine.worker.deciding import Settlement
     from redrive.stores.contract import Claim, Store
 
 
@@ -39,14 +39,14 @@ class Budgets:
         """Whether there is something to pay."""
         return bool(self._owed)
 
-    def count(self, outcomes: list[tuple[Claim, Outcome]], moves: list[tuple[Claim, Move]]) -> None:
+    def count(self, outcomes: list[tuple[Claim, Outcome]], moves: list[Settlement]) -> None:
         """Count first tries that ran to an end, and the retries among *moves*."""
         tried = [claim.letter for claim, outcome in outcomes if outcome is SUCCEEDED or isinstance(outcome, Failed)]
         self._firsts.update([letter.queue for letter in tried if letter.attempts == 1 and letter.queue in self._rules])
         retried = [claim.letter.queue for claim, move in moves if move is not DELIVERED and is_retry(move)]
         self._owed.update([queue for queue in retried if queue in self._rules])
 
-    async def pay(self, moves: list[tuple[Claim, Move]]) -> None:
+    async def pay(self, moves: list[Settlement]) -> None:
         """Draw on the budgets; where one is empty, its retries among *moves* wait longer. Each is paid for once."""
         retries, self._owed = self._owed, Counter()
         firsts = Counter({queue: self._firsts.pop(queue, 0) for queue in retries})
@@ -65,6 +65,6 @@ class Budgets:
         self._owed.clear()
 
 
-def _held(settlement: tuple[Claim, Move], queue: str, hold: float) -> tuple[Claim, Move]:
+def _held(settlement: Settlement, queue: str, hold: float) -> Settlement:
     claim, move = settlement
     return (claim, held_back(move, hold)) if claim.letter.queue == queue and is_retry(move) else settlement

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from redrive.engine.worker.faults import Faults
     from redrive.stores.contract import Claim
 
+    Settlement = tuple[Claim, Move]
+
 _REMEMBERED = 10_000  # batches
 
 
@@ -47,7 +49,7 @@ class Deciding:
         while len(self._claimed) > _REMEMBERED:
             del self._claimed[next(iter(self._claimed))]
 
-    def moves(self, outcomes: Sequence[tuple[Claim, Outcome]]) -> list[tuple[Claim, Move]]:
+    def moves(self, outcomes: Sequence[tuple[Claim, Outcome]]) -> list[Settlement]:
         """Return the move of each; none is dropped."""
         try:
             return [

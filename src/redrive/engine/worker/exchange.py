@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from redrive.core.decide import Outcome
-    from redrive.core.moves import Move
     from redrive.engine.clock import Clock
     from redrive.engine.worker.budgets import Budgets
     from redrive.engine.worker.capacity import Capacity, Slots
-    from redrive.engine.worker.deciding import Deciding
+    from redrive.engine.worker.deciding import Deciding, Settlement
     from redrive.engine.worker.faults import Faults
     from redrive.stores.contract import Claim, Store, Want
 
-    Settled = list[tuple[Claim, Move]]
     Wants = list[tuple[Slots, Want]]
 
 _FAULT_REST = 5.0  # seconds for which slots claim nothing after their letters could not be read
@@ -39,7 +37,7 @@ _FAULT_REST = 5.0  # seconds for which slots claim nothing after their letters c
 class _Asked(NamedTuple):
     """An exchange under way, what it claims for which slots, and which queues were paused since it began."""
 
-    exchange: asyncio.Task[tuple[Settled, Exchanged]]
+    exchange: asyncio.Task[tuple[list[Settlement], Exchanged]]
     wants: Wants
     paused: set[str]
 
@@ -64,7 +62,7 @@ class Exchanges:
         self._budgets, self._faults, self._clock = budgets, faults, clock
         self._lease, self._worker = lease, worker
         self._asked: deque[_Asked] = deque()  # the oldest first
-        self._decided: Settled = []  # the store was away when they were to be settled
+        self._decided: list[Settlement] = []  # the store was away when they were to be settled
         self.outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
         self.paused: set[str] = set()  # queues paused since the letters that came last were asked for
 
@@ -91,7 +89,7 @@ class Exchanges:
         exchange = begin(self._exchange([want for _, want in wants]), asyncio.get_running_loop())
         self._asked.append(_Asked(exchange, wants, set()))
 
-    async def answer(self) -> tuple[Settled, Exchanged]:
+    async def answer(self) -> tuple[list[Settlement], Exchanged]:
         """Return the oldest answer; if a fault of ours prevents it, settle one by one, and claim the next time."""
         try:
             return await self._answer()
@@ -102,7 +100,7 @@ class Exchanges:
                 return [], Exchanged((), await self._claim_each(error))
         return await self._settle_each()
 
-    async def _answer(self) -> tuple[Settled, Exchanged]:
+    async def _answer(self) -> tuple[list[Settlement], Exchanged]:
         """Wait for the oldest exchange; if our caller is cancelled it goes on, and is answered the next time."""
         if not self._asked:
             self.ask()
@@ -115,7 +113,7 @@ class Exchanges:
         self.paused = paused
         return exchange.result()
 
-    async def _exchange(self, wants: list[Want]) -> tuple[Settled, Exchanged]:
+    async def _exchange(self, wants: list[Want]) -> tuple[list[Settlement], Exchanged]:
         settlements = self._decide_all()
         try:
             if self._budgets.owes:
@@ -125,7 +123,7 @@ class Exchanges:
             self._decided = settlements + self._decided
             raise
 
-    def _decide_all(self) -> Settled:
+    def _decide_all(self) -> list[Settlement]:
         """Decide each outcome, once; return what is to be settled, with what waited for the store."""
         hit("processor.before_decide")
         outcomes, self.outcomes = self.outcomes, []
@@ -137,10 +135,10 @@ class Exchanges:
 
     # ------------------------------------------------------------------ faults of ours
 
-    async def _settle_each(self) -> tuple[Settled, Exchanged]:
+    async def _settle_each(self) -> tuple[list[Settlement], Exchanged]:
         settlements, self._decided = self._decided, []
         self._budgets.forget()
-        settled: Settled = []
+        settled: list[Settlement] = []
         try:
             settled, accepted = await self._faults.settle_each(self._store, settlements)
         finally:

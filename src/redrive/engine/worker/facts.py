@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.facts import ClaimLost, Delivered, Died, Enqueued, Released, Rescued, Retried
+from redrive.core.facts import ClaimLost, Delivered, Died, Enqueued, GivenBack, Rescued, Retried
 from redrive.core.letter import Status
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from redrive.core.facts import Fact
     from redrive.core.letter import Draft
     from redrive.core.moves import Move
+    from redrive.engine.worker.deciding import Settlement
     from redrive.stores.contract import Claim, Receipt
 
-Settlement = tuple["Claim", "Move"]
 ERROR_SHOWN = 1_000  # characters of an error's text in a fact; the store keeps more
 
 
@@ -64,7 +64,7 @@ def _fact(claim: Claim, move: Move) -> Fact:
             worker=letter.worker or "",
         )  # fmt: skip
     if failure is None:
-        return Released(queue=letter.queue, kind=letter.kind, why=move.why, delay=move.delay)
+        return GivenBack(queue=letter.queue, kind=letter.kind, why=move.why, delay=move.delay)
     told: dict[str, Any] = {
         "id": letter.id, "queue": letter.queue, "kind": letter.kind, "attempts": letter.attempts,
         "error_type": failure.error_type, "category": failure.category, "rule": failure.rule,

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from redrive.core.facts import Fact
     from redrive.core.moves import Move
+    from redrive.engine.worker.deciding import Settlement
     from redrive.stores.contract import Claim, Store, Want
-
-    Settlement = tuple[Claim, Move]
 
 NO_LETTERS = (StoreUnavailable, StoreClosed, StoreDamaged, SchemaMismatch)  # what the store says of itself
 _SAID = 300  # characters of an error's text

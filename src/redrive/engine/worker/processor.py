@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from redrive.engine.runners.contract import Engine
     from redrive.engine.worker.breakers import Dependencies
     from redrive.engine.worker.capacity import Capacity, Slots
+    from redrive.engine.worker.deciding import Settlement
     from redrive.stores.contract import Claim, Exchanged, Store, Want
 
 _PAUSED = Interrupted(Why.QUEUE_PAUSED)
@@ -223,7 +224,7 @@ class Processor:
 
     # ------------------------------------------------------------------ settled
 
-    def _conclude(self, settled: list[tuple[Claim, Move]], exchanged: Exchanged) -> None:
+    def _conclude(self, settled: list[Settlement], exchanged: Exchanged) -> None:
         """Hold what is settled no longer; learn about its dependency, and announce it."""
         for claim, move in settled:
             self._let_go(claim)

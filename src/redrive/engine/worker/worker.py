@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from redrive.engine.worker.processor import Processor
     from redrive.stores.contract import Retention, Store
 
-    Step = Callable[[], Coroutine[None, None, None]]
+    Duty = Callable[[], Coroutine[None, None, None]]
 
 _GLANCE = 1.0  # seconds between two looks at breakers
 _AWAY = 0.5  # seconds until a store that is away at the start is asked again
@@ -153,11 +153,11 @@ class Worker:
         ]
 
     @property
-    def _sweeps(self) -> tuple[Step, ...]:
+    def _sweeps(self) -> tuple[Duty, ...]:
         """What a sweep does, each by itself: what keeps one of them from its end stops none of the others."""
         return self._rescue, self._retain, self._tell_orphans
 
-    async def _every(self, span: float, *steps: Step) -> None:
+    async def _every(self, span: float, *steps: Duty) -> None:
         """Take *steps* now and then; a store that is away now may be back the next time."""
         while True:
             await self._clock.sleep(span)
@@ -165,18 +165,18 @@ class Worker:
                 with contextlib.suppress(StoreError):
                     await step()
 
-    async def _again(self, duty: Step) -> None:
+    async def _again(self, duty: Duty) -> None:
         """Do *duty*, and begin it anew when a fault of ours ends it."""
         while await self._ended_by_fault(duty):
             await self._clock.sleep(self._sweep)
 
-    def _surviving(self, step: Step) -> Step:
+    def _surviving(self, step: Duty) -> Duty:
         async def take() -> None:
             await self._ended_by_fault(step)
 
         return take
 
-    async def _ended_by_fault(self, step: Step) -> bool:
+    async def _ended_by_fault(self, step: Duty) -> bool:
         """Take *step*; tell, and say so, if a fault of ours ends it: a letter that cannot be read must not end us."""
         try:
             await step()
