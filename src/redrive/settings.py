@@ -22,6 +22,7 @@ from redrive.core.budget import OFF, BudgetRules
 from redrive.core.checks.did_you_mean import did_you_mean
 from redrive.errors import PolicyError, SettingsError
 from redrive.sources.kafka.environment import read_configs, unread
+from redrive.sources.webhook.environment import read_inbox
 from redrive.stores.contract import Retention
 
 if TYPE_CHECKING:
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from pydantic_settings import PydanticBaseSettingsSource
 
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+    from redrive.sources.webhook.config import InboxConfig
 
 FILE = "redrive.toml"
 PREFIX = "REDRIVE_"
 _DAY = 86_400.0
+_LARGEST_SECRET = 65_536  # bytes
 _NOT_SETTINGS = {"config"}  # REDRIVE_CONFIG names the file itself
 _CLOSE = 0.85  # how alike an unknown variable must be to be taken for a slip
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.DOTALL)
@@ -124,6 +127,12 @@ class Settings(BaseSettings):
         examples=["https://key@sentry.example/1"],
     )
 
+    inbox: Annotated[dict[str, Any], NoDecode] = Field(
+        {},
+        description="The webhook inbox: `[inbox]`, with a table `[inbox.sources.NAME]` for each sender.",
+        examples=[{"sources": {"stripe": {"secrets": ["env:STRIPE_SECRET"]}}}],
+    )
+
     @field_validator("url")
     @classmethod
     def _is_url(cls, value: str) -> str:
@@ -167,6 +176,15 @@ class Settings(BaseSettings):
             failed=_seconds(self.retention_failed_days),
             handled=_seconds(self.retention_handled_days),
         )
+
+    @property
+    def inbox_config(self) -> InboxConfig:
+        """The inbox's own settings, from `[inbox]` and `MAX_ATTEMPTS` …; raise SettingsError with every problem."""
+        return read_inbox(os.environ, self.inbox)
+
+    def secret(self, reference: str) -> str:
+        """Return what `env:NAME` or `file:PATH` holds; raise SettingsError, which shows nothing of it."""
+        return _read_secret(reference)
 
     @classmethod
     def settings_customise_sources(
@@ -225,6 +243,25 @@ def masked(url: str) -> str:
     return _SECRET_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
 
 
+def _read_secret(reference: str) -> str:
+    scheme, _, place = reference.partition(":")
+    if scheme == "env" and place:
+        if not os.environ.get(place):
+            raise SettingsError([f"cannot read the secret {reference}: the variable is not set, or empty; set {place}"])
+        return os.environ[place]
+    if scheme != "file" or not place:
+        raise SettingsError(["cannot read a secret that is not a reference; write it as env:NAME or file:PATH"])
+    try:
+        with Path(place).expanduser().open("rb") as file:
+            text = file.read(_LARGEST_SECRET).decode("utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SettingsError([f"cannot read the secret {reference}: {why}; check the path and its rights"]) from None
+    if not text:
+        raise SettingsError([f"cannot read the secret {reference}: the file is empty; write the secret into it"])
+    return text
+
+
 # ---------------------------------------------------------------------- the file
 
 
@@ -272,6 +309,7 @@ _MUST = {  # by pydantic's name for the problem
     "value_error": "{error}",
     "string_type": "it must be text",
     "tuple_type": "it must be a list of names",
+    "dict_type": "it must be a table in redrive.toml",
 }
 
 
