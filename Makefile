@@ -1,6 +1,5 @@
-# Every command sets up what it needs; a virtual environment is made anew only when
-# pyproject.toml changes. `make test PYTHON=python3.13` uses another Python, in an
-# environment of its own.
+# Every command sets up what it needs, and reinstalls only when pyproject.toml has changed.
+# `make test PYTHON=python3.13` uses another Python, in a virtual environment of its own.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -15,15 +14,15 @@ BENCH_PYTHONS := $(PYTHON)
 else
 PYTHONS := python3 python3.13 python3.12 python3.11
 VENV := .venv
-# Peers and we run on 3.12 where there is one.
+# Benchmarks run redrive and its peers on Python 3.12 if the machine has it.
 PYENV_ROOT ?= $(HOME)/.pyenv
 BENCH_PYTHONS := python3.12 $(wildcard $(PYENV_ROOT)/versions/3.12*/bin/python) $(PYTHONS)
 endif
 BENCH_VENV := .venv-bench
 
 BIN := $(VENV)/bin
-# Tests wait for servers more than they compute, so that there is a worker more than there are processors; four at most,
-# for each has servers of its own, and a container may have less than its machine. Who is done takes from the others.
+# Tests are I/O-bound, so run one xdist worker more than there are CPUs. Four at most, because each starts its own
+# servers, and a container may have fewer CPUs than its machine. `worksteal` rebalances between the workers.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS := $(if $(filter 1,$(CORES)),2,$(if $(filter 2,$(CORES)),3,4))
 SPREAD := -n $(WORKERS) --dist worksteal
@@ -44,7 +43,7 @@ ifneq ($(wildcard tests/torture*),)
 endif
 	$(BIN)/mkdocs build --quiet --strict
 
-check: lint ## format, lint, types, rooms and the fast tests, for every save
+check: lint ## format, lint, types, rooms and the fast tests
 	$(BIN)/pytest -q $(SPREAD) -m "not slow and not torture"
 
 lint: $(VENV)/.dev
@@ -53,7 +52,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(BENCH_VENV)/.bench ## measure beside the peers: NAME=sqlite for one, QUICK=1 for the short form
+bench: $(BENCH_VENV)/.bench ## compare with the peers: NAME=sqlite for one benchmark, QUICK=1 for the short form
 	$(BENCH_VENV)/bin/python -m benchmarks $(NAME) $(if $(filter-out 0,$(QUICK)),--quick)
 
 torture: $(VENV)/.dev ## the long fault runs; ARGS="…" for their options
@@ -63,12 +62,12 @@ docs: $(VENV)/.dev ## build the docs into site/
 	$(BIN)/mkdocs build --strict
 
 up: ## the server and its pages
-	@echo "the server and its pages come with a later release; until then: make demo"
+	@echo "a later release brings the server and its pages; until then, run: make demo"
 
 services: $(VENV)/.dev ## run the real servers that tests use, until interrupted
 	@$(BIN)/python -m tests.servers
 
-clean: ## remove everything that these commands made
+clean: ## remove everything that these commands created
 	rm -rf .venv .venv-* site dist build .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -92,6 +91,6 @@ $(BENCH_VENV)/.pip: .ci/venv
 
 $(BENCH_VENV)/.bench: pyproject.toml $(BENCH_VENV)/.pip
 	$(BENCH_VENV)/bin/python -m pip install --quiet --editable '.[kafka,postgres]' --group bench
-	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-pyrallel || echo "pyrallel-consumer does not install here; the benchmarks go on without it"
-	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-honker || echo "honker does not install here; the benchmarks go on without it"
+	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-pyrallel || echo "pyrallel-consumer does not install on this machine; the benchmarks run without it"
+	$(BENCH_VENV)/bin/python -m pip install --quiet --group bench-honker || echo "honker does not install on this machine; the benchmarks run without it"
 	@touch $@
