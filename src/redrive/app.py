@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from redrive.wiring import Parts
 
 F = TypeVar("F", bound="Callable[..., Any]")
-_LOOK_AGAIN = 0.002  # seconds, while somebody else opens the store
+_LOOK_AGAIN = 0.002  # seconds between two looks while another task or thread opens the store
 
 
 class Redrive:
@@ -293,7 +293,7 @@ class Redrive:
     def stop(self) -> None:
         """Let each `run` finish what runs and end; call again to stop them now. Any thread may call it."""
         for worker, loop in tuple(self._running.items()):
-            with contextlib.suppress(RuntimeError):  # its loop was closed while it ran: there is nobody left to stop
+            with contextlib.suppress(RuntimeError):  # its loop was closed while it ran: no worker is left to stop
                 loop.call_soon_threadsafe(worker.stop)
 
     def parts(self, queues: Sequence[str] = ()) -> Parts:
@@ -370,7 +370,7 @@ class Redrive:
 
     @contextlib.contextmanager
     def using(self, store: Store, clock: Clock) -> Iterator[None]:
-        """Keep letters in *store* and go by *clock* meanwhile: what `redrive.testing` needs."""
+        """Keep letters in *store* and go by *clock* within the block, as `redrive.testing` needs it."""
         before = self.store, self.clock, self._opened_by
         self.store, self.clock, self._opened_by = store, clock, 0
         try:

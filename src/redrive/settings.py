@@ -286,7 +286,7 @@ def _unknown_keys(found: Mapping[str, object], named: str) -> list[str]:
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that look like slips; others may be somebody else's business."""
+    """Return the variables that look like slips; others may belong to another program."""
     known = [f"{PREFIX}{name}".upper() for name in (*Settings.model_fields, *_NOT_SETTINGS)]
     unknown = [name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known]
     slips = [(name, did_you_mean(name.upper(), known, alike=_CLOSE)) for name in unknown]

@@ -66,7 +66,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
 
 
 def _refuse_parameters(url: str) -> None:
-    """Refuse parameters where there are none: somebody means something by them, and would not get it."""
+    """Refuse parameters where there are none: the user means something by them, and would not get it."""
     plain, mark, given = url.partition("?")
     if mark:
         names = ", ".join(dict(parse_qsl(given, keep_blank_values=True))) or "an empty one"
@@ -137,7 +137,7 @@ def _is_yes(name: str, value: str, allowed: str = "yes or no") -> bool:
 
 
 def open_reporter(settings: Settings) -> SentryReporter | None:
-    """Return who tells Sentry of dead letters, or None; raise SettingsError if that cannot be."""
+    """Return the reporter of dead letters to Sentry, or None; raise SettingsError if it cannot be set up."""
     if settings.sentry_dsn is None:
         return None
     from redrive.signals.sentry import report_to

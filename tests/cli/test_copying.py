@@ -91,7 +91,7 @@ def test_it_asks_and_says_what_it_did(filled, target):
     done = filled("copy", filled.url, target.url, answer="y\n")
     assert "400 letters in" in done.output
     assert "400 copied, 0 already there, 0 not copied" in done.output
-    assert "start no worker on it any more" in done.output
+    assert "start no more workers on it" in done.output
     assert any(entry["verb"] == "copy" for entry in target.json("audit")["entries"])
 
 

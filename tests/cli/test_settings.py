@@ -178,14 +178,14 @@ def test_check_of_a_missing_file_says_that_it_will_be_made(tmp_path):
     done = CliRunner().invoke(app, ["--url", f"sqlite:///{tmp_path}/new.db", "check"])
 
     assert "all is well" in done.stdout
-    assert "new.db' is not there yet: it will be made at first use" in done.stdout
+    assert "new.db' does not exist yet: `redrive enqueue` or a worker creates it at first use" in done.stdout
 
 
 def test_check_does_not_promise_a_file_where_none_can_be_made(tmp_path):
     done = CliRunner().invoke(app, ["--url", f"sqlite:///{tmp_path}/nowhere/new.db", "check"])
 
     assert done.exit_code == 1
-    assert "is not a folder that can be written" in done.stderr
+    assert "is no folder that this user may write to" in done.stderr
     assert "will be made" not in done.output
 
 

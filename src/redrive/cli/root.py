@@ -1,10 +1,9 @@
 """
 The command line's root: the global options, the commands by name, and how errors leave.
 
-Exit codes: 0 done, 1 refused or failed (one sentence on standard error), 2 a command that cannot
-be read, 70 a worker that its watchdog ended because its event loop hung, 75 a worker that is to be
-started anew. Imports no more than the commands' signatures need,
-so that `redrive --help` is quick.
+Owns the exit codes: 0 done, 1 refused or failed (one sentence on standard error), 2 a command that cannot be read,
+70 a worker that its watchdog ended because its event loop hung, 75 a worker that must be restarted. Imports no more
+than the commands' signatures need, so that `redrive --help` is quick. Knows no verb.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_RECYCLE = 75  # the system's word for "try again": whoever started it starts it anew
+_RECYCLE = 75  # EX_TEMPFAIL, "try again": the supervisor restarts the worker
 
 
 _ANYWHERE = ("--url", "--config")  # also after the command, where people write them
@@ -40,7 +39,7 @@ class Guarded(TyperGroup):
         return list(super().parse_args(ctx, _globals_first(args)))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; what redrive raises is said on standard error."""
+        """Run the command; write what redrive raises to standard error."""
         try:
             return super().invoke(ctx)
         except RedriveError as error:
@@ -72,7 +71,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Retry what can heal, dead-letter what cannot, lose nothing.",
     epilog="--url and --config may stand before or after the command. Exit codes: 0 done, 1 refused or failed, "
-    "2 a command that cannot be read, 70 a worker whose event loop hung, 75 a worker to start anew.",
+    "2 a command that cannot be read, 70 a worker whose event loop hung, 75 a worker to restart.",
 )
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -115,9 +114,11 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     ctx: typer.Context,
-    url: Annotated[str | None, typer.Option(help="Where the letters are, such as sqlite:///redrive.db.")] = None,
+    url: Annotated[str | None, typer.Option(help="The store of the letters, such as sqlite:///redrive.db.")] = None,
     config: Annotated[str | None, typer.Option(help="The settings file; redrive.toml if there is one.")] = None,
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
 ) -> None:
     """Retry what can heal, dead-letter what cannot, lose nothing."""
     del version

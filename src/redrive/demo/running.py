@@ -1,8 +1,8 @@
 """
 The first half of the story: letters come in, workers run, one is killed.
 
-Owns when the worker is killed and what is watched meanwhile. What is shown comes from the books and
-from queries, never from what the demo expects.
+Owns when the worker is killed, and what the screen shows until then. Every number comes from the books and
+from queries, never from what the demo expects. Knows no operator.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ async def ship(parcel: Parcel, letter: Letter) -> None:
 def render(invoice: Invoice, letter: Letter) -> None:
     """Render an invoice with a native library that one font crashes."""
     if invoice.font == "Cursed":
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody needs the core dump
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core dump is of no use
         os.abort()
     _note(letter)
 

@@ -2,7 +2,7 @@
 Real workers: `redrive worker` in processes of their own.
 
 Owns their start, their end by `kill -9`, and the noise when one ends as it should not. They run in
-the demo's folder with its redrive.toml and nobody else's settings.
+the demo's folder with its redrive.toml and no other settings. Knows no letter.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def worker(folder: Path, release: str, *queues: str) -> AsyncIterator[Work
 
 
 def _environment(release: str) -> dict[str, str]:
-    """Return our environment without the user's own settings; whoever imports redrive there finds this one."""
+    """Return our environment without the user's own settings; the worker imports this redrive."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("REDRIVE_")}
     path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))))
     return {**kept, "REDRIVE_RELEASE": release, "PYTHONPATH": path}

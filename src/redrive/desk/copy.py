@@ -3,7 +3,7 @@ Move letters to another store.
 
 Owns the order of things: refuse what is not safe, then queues, handled keys and letters, oldest first, and at
 the end the reckoning. The source is only read. Safe to kill at any moment: what is copied is known by its id, so
-that the next run goes on behind it. Which letter arrives how is said in the stores.
+that the next run goes on behind it. The stores say how each letter arrives.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def copy(
     """
     Copy every letter of *source* to *target*, with queues, pauses and handled keys; *names* is what people call them.
 
-    Nothing of the source changes. Raise CopyRefused if somebody works on the source, or if both are the same.
+    Nothing of the source changes. Raise CopyRefused if a worker runs on the source, or if both are the same.
     """
     ways = _ways(source, target)
     await refuse_running(source, names[0])
@@ -110,7 +110,7 @@ async def letters_of(store: Store) -> int:
 
 
 async def refuse_running(source: Store, name: str) -> None:
-    """Raise CopyRefused if somebody works on *source*: letters must not move while they are copied."""
+    """Raise CopyRefused if a worker runs on *source*: letters must not move while they are copied."""
     working = [beat.name for beat in await source.workers() if beat.alive]
     if working:
         raise CopyRefused(

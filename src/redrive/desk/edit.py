@@ -2,7 +2,7 @@
 Change the payload of one letter.
 
 Owns what an editor is shown, what it may hand back, and the diff. A write is one compare-and-set
-on the payload's version: whoever read an older version is refused, and only the edited payload is
+on the payload's version: an editor that read an older version is refused, and only the edited payload is
 ever sent. Knows no editor and no terminal.
 """
 
@@ -83,7 +83,7 @@ async def edit(
         message = f"cannot edit letter {letter_id!r}: its payload is unchanged, so nothing was written"
         raise MoveRefused(message)
     after = await store.edit(before.id, payload, target, version=version, by=by, reason=reason)
-    # Bounded, and beside the loop: a worker in the same process keeps its heartbeats meanwhile.
+    # Bounded, and in a thread: a worker in the same process keeps up its heartbeats.
     told = await asyncio.to_thread(diff, before, after)
     return Edited(id=before.id, payload_version=after.payload_version, diff=told)
 
@@ -119,7 +119,7 @@ def payload_from(letter: Letter, sheet: Sheet) -> bytes:
 def diff(before: Letter, after: Letter) -> str:
     """Return what changed as a unified diff of indented JSON, text or hex; long ones are cut and say so."""
     sizes = len(before.payload), len(after.payload)
-    if max(sizes) > _DIFF_BYTES:  # comparing it would take longer than anybody waits
+    if max(sizes) > _DIFF_BYTES:  # comparing it would take longer than an operator waits
         return f"… too large to compare: {sizes[0]:,} bytes before, {sizes[1]:,} bytes after"
     old, new = sheet_for(before).text.splitlines(), sheet_for(after).text.splitlines()
     names = f"version {before.payload_version}", f"version {after.payload_version}"

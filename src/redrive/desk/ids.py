@@ -2,7 +2,7 @@
 Which letter a short id means.
 
 Owns the lookup that every verb shares: the last characters of an id are enough where only one letter has them.
-A whole id is spelled as stores write it, and not looked up. What counts as a short id is said in `core/ids.py`.
+A whole id is spelled as stores write it, and not looked up. `core/ids.py` says what a short id is. Knows no verb.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 How the letters of a plan did.
 
-Owns waiting until they have come to rest, and counting where they stand. The store is asked again
-and again: nobody rings when a letter is settled. Knows no terminal.
+Owns waiting until they have come to rest, and counting their statuses. It polls the store, because no store announces
+a settled letter. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int
     failed: int  # again
     waiting: int  # pending or in flight
-    gone: int  # acted on by somebody since, or removed by retention
+    gone: int  # acted on by an operator since, or removed by retention
 
     @property
     def healthy(self) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 WEEKS = 8  # that are looked back on
-MOST_A_WEEK = 10_000  # beyond it nobody triages by hand, and counting on would only take time
+MOST_A_WEEK = 10_000  # more are not triaged by hand, and counting them would only take time
 
 
 class OldestFailed(msgspec.Struct, frozen=True, kw_only=True):

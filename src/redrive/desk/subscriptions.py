@@ -1,8 +1,8 @@
 """
 Who gets a letter of its own of which events.
 
-A subscription is data: it holds for events that are broadcast from now on, whoever enqueued them,
-and until it is removed. Each change is written with its audit entry. Knows no terminal.
+Owns the verbs on subscriptions. A subscription is data: it holds for every event that is broadcast from now on, and
+until an operator removes it. Each change is written with its audit entry. Knows no terminal.
 """
 
 from __future__ import annotations

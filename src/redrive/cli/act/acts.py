@@ -63,7 +63,7 @@ def replay(
     carry_out(ctx, _order("replay", ids, query, group, as_json=as_json, **asked))
 
 
-archive = _command("archive", "Put failed letters away that need no handling. `restore` brings them back.")
+archive = _command("archive", "Put away failed letters that need no handling. `restore` brings them back.")
 cancel = _command("cancel", "Archive pending letters before they run. `restore` brings them back.")
 restore = _command("restore", "Bring archived letters back. They return to where they were archived from.")
 
@@ -82,7 +82,7 @@ def purge(
     resume: Resume = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove archived letters for good. Asks for their number, or takes it by --yes --confirm N."""
+    """Delete archived letters; this cannot be undone. Asks for their number, or takes it by --yes --confirm N."""
     asked = {"rate": rate, "reason": reason, "by": by, "yes": yes, "confirm": confirm, "resume": resume}
     carry_out(ctx, _order("purge", ids, query, group, as_json=as_json, **asked))
 

@@ -92,7 +92,7 @@ def _check(order: Order) -> None:
     offer = (
         "give ids, or -q QUERY, or --resume PLAN" if not ways else "ids, -q or --group, and --resume exclude each other"
     )
-    raise typer.BadParameter(f"which letters? {offer}; an empty query never acts")
+    raise typer.BadParameter(f"which letters? {offer}; an empty query acts on none")
 
 
 async def _wait_for_kafka(desk: Desk) -> bool:
@@ -187,13 +187,13 @@ def _ask_for_number(order: Order, count: int) -> None:
             f"purge cannot be undone; type the number of letters ({count}) to purge them", type=int, err=True
         )
     if typed != count:
-        raise MoveRefused(f"cannot purge: {letters(count)} would go and {typed} was typed; nothing was purged")
+        raise MoveRefused(f"cannot purge: {letters(count)} match and {typed} was typed, so nothing was purged")
 
 
 def _report(order: Order, done: Done) -> None:
     if order.as_json:
         return emit(done)
-    skipped = f", {done.skipped} skipped because they had moved on" if done.skipped else ""
+    skipped = f", {done.skipped} skipped because their status had changed" if done.skipped else ""
     say(f"{done.verb}: {letters(done.acted)}{skipped}" if done.acted or skipped else f"{done.verb}: nothing to do")
     if done.outcome is None:
         return say_where_to_look(done)

@@ -27,7 +27,7 @@ Target = Annotated[str, typer.Argument(metavar="TO", help="The URL of the store 
 def copy(
     ctx: typer.Context, source: Source, target: Target, *, by: By = "", yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Copy all letters to another store. FROM is only read; stop its workers before."""
+    """Copy all letters to another store. FROM is only read; stop its workers first."""
     import asyncio
 
     from redrive.settings import masked
@@ -106,7 +106,8 @@ def _say_end(copied: Copied) -> None:
     say(f"{copied.target} has {letters(copied.target_books['enqueued'])} in its books: {kept or 'nothing'}")
     if copied.missed:
         say(
-            f"{letters(copied.missed)} came into {copied.source} meanwhile; stop who enqueues there, and run this again"
+            f"{letters(copied.missed)} came into {copied.source} during the copy; "
+            "stop the services that enqueue there, and run this again"
         )
     elif copied.complete:
-        say(f"all are copied; {copied.source} is as it was: start no worker on it any more, or letters run twice")
+        say(f"all are copied; {copied.source} is as it was: start no more workers on it, or letters run twice")

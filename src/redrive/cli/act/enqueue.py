@@ -49,13 +49,19 @@ def enqueue(
     priority: Annotated[str, typer.Option(callback=_priority, help="high, medium or low.")] = "medium",
     delay: Annotated[float, typer.Option(min=0, help="Seconds before it may run.")] = 0.0,
     policy: Annotated[str | None, typer.Option(help="A retry policy of its own, such as linear:step=5.")] = None,
-    after: Annotated[list[str] | None, typer.Option(help="Ids it waits for.")] = None,
-    metadata: Annotated[list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help="Metadata.")] = None,
-    tenant: Annotated[str | None, typer.Option(callback=typed, help="Whose letter it is.")] = None,
-    content_type: Annotated[str, typer.Option(callback=typed, help="What the payload is.")] = _JSON,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(help="The id of a letter that must be delivered first; may be given several times."),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--meta", metavar="NAME=VALUE", help="Metadata of the letter; may be given several times."),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(callback=typed, help="The tenant whose letter it is.")] = None,
+    content_type: Annotated[str, typer.Option(callback=typed, help="The content type of the payload.")] = _JSON,
     as_json: AsJson = False,
 ) -> None:
-    """Keep a letter; when this returns, it is durable."""
+    """Enqueue a letter. It is durable when the command returns."""
     from redrive.drafts import make_draft
 
     draft = make_draft(
@@ -76,7 +82,9 @@ def enqueue(
     [receipt] = with_store(ctx, lambda store: _put(store, draft), create=True)
     if as_json:
         return emit(receipt)
-    return say(f"{receipt.id}{' (was kept before; nothing changed)' if receipt.duplicate else ''}")
+    return say(
+        f"{receipt.id}{' (a duplicate: the store has it already; nothing changed)' if receipt.duplicate else ''}"
+    )
 
 
 async def _put(store: Store, draft: Draft) -> list[Receipt]:

@@ -1,4 +1,4 @@
-"""`redrive explain`: why a letter stands where it stands, and what another policy would have done."""
+"""`redrive explain`: why a letter is in its status, and what another policy would have done."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ def explain(
     ctx: typer.Context,
     letter_id: Annotated[str, typer.Argument(metavar="ID", callback=typed, help="The letter's id.")],
     policy: Annotated[
-        str | None, typer.Option("--what-if", metavar="POLICY", help="Such as exponential:max_attempts=8.")
+        str | None,
+        typer.Option(
+            "--what-if",
+            metavar="POLICY",
+            help="What another policy would have done, such as exponential:max_attempts=8.",
+        ),
     ] = None,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a letter stands where it stands, rule by rule."""
+    """Explain why a letter is in its status, rule by rule."""
     from redrive.core.policy import RetryPolicy
 
     wanted = None if policy is None else RetryPolicy.parse(policy)

@@ -27,7 +27,7 @@ def ls(
     ctx: typer.Context,
     query: Query = "",
     limit: Limit = 50,
-    cursor: Annotated[str | None, typer.Option(help="Where to go on, as the last page said.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Where to continue; the last page names it.")] = None,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:

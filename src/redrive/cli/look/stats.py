@@ -22,7 +22,7 @@ SPARE = "pending,in_flight,delivered,failed,archived,purged"  # left out where a
 
 def stats(
     ctx: typer.Context,
-    weeks: Annotated[int, typer.Option(min=0, max=520, help="Look back on so many weeks of failures.")] = 8,
+    weeks: Annotated[int, typer.Option(min=0, max=520, help="Count the failures of this many weeks.")] = 8,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:

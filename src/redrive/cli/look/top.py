@@ -35,8 +35,8 @@ _LINES = 24  # of a screen whose height is not known
 
 def top(
     ctx: typer.Context,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two refreshes.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and end.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch failures, breakers, books and workers. Ctrl-C ends it."""

@@ -24,7 +24,7 @@ LIFELINE = "REDRIVE_LIFELINE"  # the file descriptor that ends with the supervis
 SLOT = "REDRIVE_SLOT"  # which of the processes it is, from 0; a restarted one has its predecessor's
 _FIRST_REST = 0.5
 _LONGEST_REST = 30.0
-_STEADY = 60.0  # seconds; a worker that lived so long starts its rests anew
+_STEADY = 60.0  # seconds; a worker that lived this long is restarted without a longer rest
 
 
 def supervise(command: Sequence[str], count: int, *, until_idle: bool) -> int:
@@ -110,7 +110,7 @@ def _ask_to_end(process: Process) -> None:
 
 
 def slot() -> int:
-    """Return which of the supervised processes this one is, from 0; 0 for one that nobody supervises."""
+    """Return which of the supervised processes this one is, from 0; 0 for one without a supervisor."""
     return int(os.environ.pop(SLOT, "0"))
 
 

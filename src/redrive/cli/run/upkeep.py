@@ -40,9 +40,9 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
 def migrate(
     ctx: typer.Context,
     as_json: AsJson = False,
-    show: Annotated[bool, typer.Option("--print", help="Print the SQL instead, for those who run their own.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the SQL instead of running it.")] = False,
 ) -> None:
-    """Make the store's schema, or bring it up to date. No letter is lost."""
+    """Create the store's schema, or bring it up to date. No letter is lost."""
     import asyncio
 
     from redrive.settings import masked
@@ -98,7 +98,7 @@ def _notes(url: str) -> list[str]:
     absent = absent_file(url)
     if absent is None:
         return []
-    return [f"{str(absent)!r} is not there yet: it will be made at first use, by `redrive enqueue` or a worker"]
+    return [f"{str(absent)!r} does not exist yet: `redrive enqueue` or a worker creates it at first use"]
 
 
 def _store_problems(ctx: typer.Context, url: str) -> list[str]:
@@ -118,7 +118,8 @@ def _store_problems(ctx: typer.Context, url: str) -> list[str]:
 def _place_problems(absent: Path) -> list[str]:
     if absent.parent.is_dir() and os.access(absent.parent, os.W_OK):
         return []
-    return [f"cannot make {str(absent)!r}: {str(absent.parent)!r} is not a folder that can be written"]
+    folder = str(absent.parent)
+    return [f"cannot create {str(absent)!r}: {folder!r} is no folder that this user may write to; name another file"]
 
 
 def _app_problems(settings: Settings) -> list[str]:
@@ -146,7 +147,7 @@ async def _script(url: str) -> str:
 
     store = open_store(url)
     if not isinstance(store, Migrates):
-        return "-- nothing to run: this store makes its own schema when it is opened\n"
+        return "-- nothing to run: this store creates its own schema when it is opened\n"
     return await store.script() or "-- nothing to run: the schema is up to date\n"
 
 

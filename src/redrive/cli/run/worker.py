@@ -33,14 +33,16 @@ def worker(
         bool,
         typer.Option(
             "--until-idle",
-            help="End once nothing is left to do, now or later: it waits for retries and for letters due later.",
+            help="End once nothing is left to do; until then it waits for retries and for letters due later.",
         ),
     ] = False,
-    processes: Annotated[int | None, typer.Option(min=1, help="Run so many processes and restart dead ones.")] = None,
-    queue: Annotated[list[str] | None, typer.Option(help="Only this queue; may be given several times.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Run this many processes and restart dead ones.")] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option(help="Take letters of this queue only; may be given several times.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run an application's handlers until told to stop. SIGTERM drains, a second one stops now."""
+    """Run an application's handlers until stopped. SIGTERM drains; a second one stops at once."""
     settings = settings_of(ctx)
     name = app or settings.app
     if name is None:
@@ -113,7 +115,7 @@ def _checked(name: str, found: object) -> Redrive:
 
 
 def set_up_log(settings: Settings) -> None:
-    """Let this process say on standard error what happens."""
+    """Write the log of this process to standard error."""
     import structlog
 
     from redrive.signals.log import configure
@@ -143,7 +145,7 @@ def _run(loaded: Redrive, *, until_idle: bool, queues: tuple[str, ...]) -> bool:
 
 async def _work(loaded: Redrive, slot: int, last: Leaving, *, until_idle: bool, queues: tuple[str, ...]) -> bool:
     try:
-        await loaded.open()  # before anybody can ask how the store is
+        await loaded.open()  # before the metrics page can ask the store
         with _metrics(loaded, slot):
             return await loaded.run(until_idle=until_idle, queues=queues, watchdog=True)
     except BaseException:
@@ -156,7 +158,7 @@ async def _work(loaded: Redrive, slot: int, last: Leaving, *, until_idle: bool, 
 
 @contextmanager
 def _metrics(loaded: Redrive, slot: int) -> Iterator[None]:
-    """Serve metrics meanwhile if that is set; each of several processes has a port of its own, one after the other."""
+    """Serve metrics while the worker runs, if a port is set; process number N of several uses that port plus N."""
     if loaded.settings.metrics_port is None:
         yield
         return
