@@ -1,14 +1,15 @@
 """
 What acting on many letters means.
 
-Owns the plan: a query, a cut-off, an action, an author and a reason. Whoever acts
-on more than one letter stores a plan first and carries it out page by page.
-Knows no store: a store freezes each page and moves the plan's cursor in one transaction.
+Owns the plan (a query, a cut-off, an action, an author and a reason), how a page of letters advances it, and when
+it ends. An operator who acts on more than one letter stores a plan first and carries it out page by page.
+Knows no store: a store reads a page, acts on it and keeps the advanced plan in one transaction.
 """
 
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,11 +20,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     by: str
     reason: str
-    cutoff: int  # only letters whose token is at most this: later movers are not in the plan
+    cutoff: str = ""  # the moment it began; letters that move later are not in it. Only its store can read this
     limit: int | None = None  # act on at most so many (a canary)
-    cursor: int = 0  # the last letter looked at, in the store's own order
+    cursor: str = ""  # how far it has looked. Only its store can read this
     acted: int = 0
-    skipped: int = 0
+    skipped: int = 0  # letters that matched, but had moved before the plan could act on them
     done: bool = False
     created_us: int = 0
     generation: int | None = None
@@ -38,7 +39,30 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Plan
     acted: tuple[str, ...]  # ids, in order
-    skipped: int
+    skipped: int = 0  # letters that matched, but had moved
+
+
+def begun(plan: Plan, token: int, now_us: int) -> Plan:
+    """Return *plan* as a store keeps it first: named, cut off at *token*, with nothing done yet."""
+    fresh = {"cursor": "", "acted": 0, "skipped": 0, "done": False}
+    return replace(plan, id=plan.name(token, now_us), cutoff=str(token), created_us=now_us, **fresh)
+
+
+def room(plan: Plan, limit: int) -> int:
+    """Return on how many letters the next page of *limit* may act."""
+    return limit if plan.limit is None else min(limit, plan.limit - plan.acted)
+
+
+def advance(plan: Plan, *, cursor: str, acted: int, skipped: int, further: bool) -> Plan:
+    """
+    Return *plan* after a page that looked as far as *cursor*.
+
+    *skipped* counts the letters that matched the query and the cut-off when the store looked, but had moved when it
+    came to act. A letter that does not match counts nowhere. The plan ends when no letter that could match is left
+    *further* on, or when it has acted on as many as it may.
+    """
+    done = not further or plan.acted + acted == plan.limit
+    return replace(plan, cursor=cursor, acted=plan.acted + acted, skipped=plan.skipped + skipped, done=done)
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):

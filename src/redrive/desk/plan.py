@@ -82,7 +82,6 @@ async def start(
         query=_eligible(verb, query_text).text,
         by=by,
         reason=reason,
-        cutoff=0,  # the store puts its own, and a name
         limit=limit,
         generation=generation,
     )

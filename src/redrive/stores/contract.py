@@ -339,7 +339,12 @@ class Store(Protocol):
         """Keep *plan*, named if it has no id; its cut-off is this moment: letters that move later are not in it."""
 
     async def step(self, plan_id: str, *, limit: int) -> Step:
-        """Act on the next *limit* letters of a plan; cursor, acts and audit entry are one transaction."""
+        """
+        Look at the next *limit* letters that may match a plan, and act on those that do.
+
+        Cursor, acts and audit entry are one transaction. A step may act on none although letters are left. A letter
+        that matched when the store looked, but had moved when it came to act, is skipped; others count nowhere.
+        """
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan; raise PlanNotFound."""

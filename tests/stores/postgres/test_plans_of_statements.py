@@ -24,7 +24,7 @@ async def test_settling_does_not_look_at_other_claims_whatever_the_statistics_sa
 
 async def test_the_letters_of_a_plan_are_found_by_their_own_index(store, connection):
     await store.put([draft(str(n), failure=failure()) for n in range(2_000)])
-    plan = Plan(id="few", verb="replay", query="status:failed", cutoff=0, limit=5, **OPERATOR)
+    plan = Plan(id="few", verb="replay", query="status:failed", limit=5, **OPERATOR)
     await store.step((await store.start_plan(plan)).id, limit=100)
     await connection.execute("ANALYZE redrive.outbox")
     asked = "EXPLAIN SELECT seq FROM redrive.outbox WHERE plan = ANY ('{few}'::text[]) ORDER BY seq DESC LIMIT 50"

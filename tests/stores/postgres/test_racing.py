@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.stores.samples import KIND, QUEUE, claim, draft, put
+from tests.stores.samples import KIND, QUEUE, claim, dead, draft, letter_id, put
 
 from redrive.core.budget import BudgetRules
+from redrive.core.plan import Plan
 from redrive.stores.contract import Want
 from redrive.stores.postgres import PostgresStore, shared_state
 from redrive.stores.postgres.server import connections
@@ -45,6 +46,19 @@ async def test_a_letter_that_is_taken_back_during_a_look_is_seen(store, connecti
         await connection.execute(TAKE_BACK)
     backlog = await looking
     assert backlog.runnable or backlog.in_flight
+
+
+async def test_a_letter_that_moves_between_the_look_and_the_act_of_a_plan_is_skipped(store, connection):
+    await dead(store, *"abc")
+    await store.start_plan(Plan(id="racing", verb="replay", query="status:failed", by="ada", reason=""))
+    async with asyncio.timeout(60), connection.transaction():
+        await connection.execute("UPDATE redrive.outbox SET token = token + 1000000 WHERE id = $1", letter_id("b"))
+        stepping = asyncio.ensure_future(store.step("racing", limit=10))
+        while not await connection.fetchval(WAITING):
+            assert not stepping.done()
+    step = await stepping
+    assert (step.acted, step.skipped) == ((letter_id("a"), letter_id("c")), 1)
+    assert (step.plan.acted, step.plan.skipped, step.plan.done) == (2, 1, True)
 
 
 async def test_a_process_that_freezes_inside_a_transaction_holds_up_nobody_for_long(store, url, monkeypatch):

@@ -162,7 +162,7 @@ class Scenario:
     async def plan(self) -> None:
         self._count += 1
         query = "status:failed"
-        plan = Plan(id=f"plan-{self._count}", verb="replay", query=query, by="ada", reason="", cutoff=0)
+        plan = Plan(id=f"plan-{self._count}", verb="replay", query=query, by="ada", reason="")
         await self.store.start_plan(plan)
         step = await self.store.step(plan.id, limit=2)
         self.dead = [letter_id for letter_id in self.dead if letter_id not in step.acted]

@@ -7,7 +7,6 @@ Each act and its audit entry are one step; a refusal changes nothing.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from redrive.core import changes
 from redrive.core import query as queries
 from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import Plan, Step
+from redrive.core.plan import Plan, Step, advance, begun, room
 from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.stores.grouping import FORGOTTEN_AFTER
 from redrive.stores.memory import finding
@@ -93,10 +92,8 @@ def _after(deed: Act, row: Row, now: int) -> Letter:
 
 def start_plan(ledger: Ledger, plan: Plan) -> Plan:
     """Keep *plan*, cut off at this moment."""
-    token, now_us = ledger.next_token(), ledger.now_us
-    name = plan.name(token, now_us)
-    kept = replace(plan, id=name, cutoff=token, cursor=0, acted=0, skipped=0, done=False, created_us=now_us)
-    ledger.plans[name] = kept
+    kept = begun(plan, ledger.next_token(), ledger.now_us)
+    ledger.plans[kept.id] = kept
     ledger.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
@@ -112,32 +109,27 @@ def step(ledger: Ledger, plan_id: str, limit: int) -> Step:
     """Act on the plan's next *limit* letters."""
     plan = plan_of(ledger, plan_id)
     if plan.done:
-        return Step(plan=plan, acted=(), skipped=0)
-    page, done = _page(ledger, plan, limit)
+        return Step(plan=plan, acted=())
+    rows = _in_plan(ledger, plan)
+    page = list(islice(rows, room(plan, limit)))
+    further = next(rows, None) is not None
     deed = Act(verb=plan.verb, by=plan.by, reason=plan.reason, plan=plan.id, generation=plan.generation)
     acted = tuple(letter.id for letter in _carry_out(ledger, deed, page))
     if acted:
         ledger.audit(plan.by, plan.verb, f"plan {plan.id}", len(acted), plan.reason)
-    cursor = page[-1].seq if page else plan.cursor
-    kept = replace(plan, cursor=cursor, acted=plan.acted + len(acted), done=done)
+    cursor = str(page[-1].seq) if page else plan.cursor
+    kept = advance(plan, cursor=cursor, acted=len(acted), skipped=0, further=further)  # nothing moves under the lock
     ledger.plans[plan.id] = kept
-    return Step(plan=kept, acted=acted, skipped=0)
-
-
-def _page(ledger: Ledger, plan: Plan, limit: int) -> tuple[list[Row], bool]:
-    """Return the next rows of the plan, and whether they are the last."""
-    left = math.inf if plan.limit is None else plan.limit - plan.acted
-    rows = _in_plan(ledger, plan)
-    page = list(islice(rows, int(min(limit, left))))
-    return page, len(page) == left or next(rows, None) is None
+    return Step(plan=kept, acted=acted)
 
 
 def _in_plan(ledger: Ledger, plan: Plan) -> Iterator[Row]:
-    """Yield the letters still to act on; those that the verb is not for are no part of a plan."""
+    """Yield the letters still to act on; a letter that the verb is not for is no part of a plan."""
     wanted, now = queries.parse(plan.query), plan.created_us  # a plan is frozen: its spans too
-    for seq in sorted(seq for seq in ledger.shelf.rows if seq > plan.cursor):
+    start, cutoff = int(plan.cursor or 0), int(plan.cutoff)
+    for seq in sorted(seq for seq in ledger.shelf.rows if seq > start):
         row = ledger.shelf.rows[seq]
-        fits = row.letter.status is VERBS[plan.verb] and row.letter.token <= plan.cutoff
+        fits = row.letter.status is VERBS[plan.verb] and row.letter.token <= cutoff
         if fits and wanted.matches(row.letter, now):
             yield row
 

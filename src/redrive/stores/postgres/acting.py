@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import Plan, Step
+from redrive.core.plan import Plan, Step, advance, begun, room
 from redrive.core.query import parse
 from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.failpoints import hit
@@ -95,8 +95,7 @@ async def _carry_out(transaction: Transaction, verb: str, seqs: list[int], doing
 
 async def start_plan(transaction: Transaction, plan: Plan) -> Plan:
     """Keep *plan*; its cut-off is now."""
-    token, now_us = await transaction.value("newest_token"), await transaction.now_us()
-    kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
+    kept = begun(plan, await transaction.value("newest_token"), await transaction.now_us())
     await _keep_plan(transaction, kept)
     await transaction.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
@@ -124,31 +123,26 @@ async def step(transaction: Transaction, plan_id: str, limit: int) -> Step:
     """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
     plan = await read_plan(transaction, plan_id, "lock_plan")
     if plan.done:
-        return Step(plan=plan, acted=(), skipped=0)
-    most = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
-    page = await _next_page(transaction, plan, limit, most)
+        return Step(plan=plan, acted=())
+    page = await _next_page(transaction, plan, limit)
     acted = await _act_on(transaction, plan, page.seqs)
-    after = msgspec.structs.replace(
-        plan,
-        cursor=page.cursor,
-        acted=plan.acted + len(acted),
-        skipped=plan.skipped + page.looked_at - len(acted),
-        done=page.looked_at < limit or (plan.limit is not None and plan.acted + len(acted) >= plan.limit),
-    )
+    moved = len(page.seqs) - len(acted)
+    after = advance(plan, cursor=page.cursor, acted=len(acted), skipped=moved, further=page.further)
     hit("step.inside")
     await _keep_plan(transaction, after)
-    return Step(plan=after, acted=tuple(acted), skipped=page.looked_at - len(acted))
+    return Step(plan=after, acted=tuple(acted), skipped=moved)
 
 
 class NextPage(NamedTuple):
-    """The letters to act on, how far was looked, and at how many."""
+    """The letters to act on, how far was looked, and whether letters that may match are left."""
 
     seqs: list[int]
-    cursor: int
-    looked_at: int
+    cursor: str
+    further: bool
 
 
-async def _next_page(transaction: Transaction, plan: Plan, limit: int, most: int) -> NextPage:
+async def _next_page(transaction: Transaction, plan: Plan, limit: int) -> NextPage:
+    """Look at the next *limit* letters that SQL lets through; the rest of the query is judged row by row."""
     compiled = compile_query(parse(plan.query), transaction.sql["schema"], plan.created_us)
     n = len(compiled.bindings)
     columns = "seq" if compiled.rest.is_empty else transaction.sql["letter"]
@@ -158,25 +152,28 @@ async def _next_page(transaction: Transaction, plan: Plan, limit: int, most: int
         f"WHERE status = '{VERBS[plan.verb].value}' AND {compiled.where} AND token <= ${n + 1} AND seq > ${n + 2} "
         f"ORDER BY seq LIMIT ${n + 3}"
     )
+    start, most = int(plan.cursor or 0), room(plan, limit)
+    ahead = await transaction.fetch(sql, *compiled.bindings, int(plan.cutoff), start, limit + 1)
     seqs: list[int] = []
-    cursor, looked_at = plan.cursor, 0
-    for row in await transaction.fetch(sql, *compiled.bindings, plan.cutoff, plan.cursor, limit):
+    looked_at = 0
+    for row in ahead[:limit]:
         if len(seqs) == most:
             break
-        cursor, looked_at = row[0], looked_at + 1
+        looked_at += 1
         if compiled.rest.is_empty or compiled.rest.matches(letter_of(row, transaction.whole), plan.created_us):
             seqs.append(row[0])
-    return NextPage(seqs, cursor, looked_at)
+    cursor = str(ahead[looked_at - 1][0]) if looked_at else plan.cursor
+    return NextPage(seqs, cursor, looked_at < len(ahead))
 
 
 async def _act_on(transaction: Transaction, plan: Plan, seqs: list[int]) -> list[str]:
-    """Act on those that nobody moved since they were looked at; return their ids."""
+    """Act on those that no other process moved since the look; return their ids."""
     if not seqs:
         return []
     fit = [
         row
         for row in await _lock(transaction, seqs)
-        if row["status"] == VERBS[plan.verb].value and row["token"] <= plan.cutoff
+        if row["status"] == VERBS[plan.verb].value and row["token"] <= int(plan.cutoff)
     ]
     if fit:
         await _carry_out(

@@ -17,7 +17,7 @@ import msgspec
 from redrive.core import changes
 from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import Plan, Step
+from redrive.core.plan import Plan, Step, advance, begun, room
 from redrive.core.query import Query, parse
 from redrive.core.tallies import Trait, trait_of
 from redrive.errors import LetterNotFound, PlanNotFound
@@ -31,6 +31,7 @@ from redrive.stores.sqlite.writing import Some, Update, update_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from redrive.stores.sqlite.compiling import Compiled
     from redrive.stores.sqlite.transaction import Transaction
 
 _OWN = ("seq", "lane", "held", "archived_from")
@@ -210,8 +211,7 @@ _CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[Row], Act], list[Lett
 
 def start_plan(transaction: Transaction, plan: Plan) -> Plan:
     """Keep *plan*; its cut-off is now."""
-    token, now_us = transaction.next_token(), transaction.now_us
-    kept = msgspec.structs.replace(plan, id=plan.name(token, now_us), cutoff=token, created_us=now_us, cursor=0)
+    kept = begun(plan, transaction.next_token(), transaction.now_us)
     _keep_plan(transaction, kept)
     transaction.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
@@ -236,43 +236,51 @@ def step(transaction: Transaction, plan_id: str, limit: int) -> Step:
     """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
     plan = read_plan(transaction.sql, plan_id)
     if plan.done:
-        return Step(plan=plan, acted=(), skipped=0)
-    most = limit if plan.limit is None else min(limit, plan.limit - plan.acted)
-    found, cursor, looked_at = _next_page(transaction, plan, limit, most)
-    if found:
+        return Step(plan=plan, acted=())
+    page = _next_page(transaction, plan, limit)
+    if page.found:
         doing = Act(transaction.next_token(), plan.by, plan.reason, plan.id, plan.generation)
-        _CARRIED_OUT_BY[plan.verb](transaction, found, doing)
-        transaction.audit(plan.by, plan.verb, f"plan {plan.id}", len(found), plan.reason)
-    after = msgspec.structs.replace(
-        plan,
-        cursor=cursor,
-        acted=plan.acted + len(found),
-        skipped=plan.skipped + looked_at - len(found),
-        done=looked_at < limit or (plan.limit is not None and plan.acted + len(found) >= plan.limit),
-    )
+        _CARRIED_OUT_BY[plan.verb](transaction, page.found, doing)
+        transaction.audit(plan.by, plan.verb, f"plan {plan.id}", len(page.found), plan.reason)
+    # Nothing moves between the look and the act: they are one write transaction.
+    after = advance(plan, cursor=page.cursor, acted=len(page.found), skipped=0, further=page.further)
     hit("step.inside")
     _keep_plan(transaction, after)
-    return Step(plan=after, acted=tuple(row.letter.id for row in found), skipped=looked_at - len(found))
+    return Step(plan=after, acted=tuple(row.letter.id for row in page.found))
 
 
-def _next_page(transaction: Transaction, plan: Plan, limit: int, most: int) -> tuple[list[Row], int, int]:
-    """Return the rows to act on, how far was looked, and at how many."""
-    dead = VERBS[plan.verb] is Status.FAILED
-    compiled = compile_query(parse(plan.query), plan.created_us, transaction.connection, dead=dead)
-    # The verb's own status: acts touch nothing else, and a partial index answers it.
-    where = f"{standing(VERBS[plan.verb])} AND {compiled.where} AND token <= ?"
-    narrowed = compiled._replace(where=where, bindings=(*compiled.bindings, plan.cutoff))
+class NextPage(NamedTuple):
+    """The rows to act on, how far was looked, and whether rows that may match are left."""
+
+    found: list[Row]
+    cursor: str
+    further: bool
+
+
+def _next_page(transaction: Transaction, plan: Plan, limit: int) -> NextPage:
+    """Look at the next *limit* rows that SQL lets through; the rest of the query is judged row by row."""
+    compiled = _compiled(transaction, plan)
+    some, most = _needed(plan.verb), room(plan, limit)
+    walk = Walk(some.columns, int(plan.cursor or 0), newest_first=False)
+    rows_ahead = list(islice(scan(transaction.connection, compiled, walk), limit + 1))
     found: list[Row] = []
-    cursor, looked_at = plan.cursor, 0
-    some = _needed(plan.verb)
-    walk = Walk(some.columns, plan.cursor, newest_first=False)
-    for row in [_row_of(some, values) for values in islice(scan(transaction.connection, narrowed, walk), limit)]:
+    looked_at = 0
+    for values in rows_ahead[:limit]:
         if len(found) == most:
             break
-        cursor, looked_at = row.seq, looked_at + 1
+        row, looked_at = _row_of(some, values), looked_at + 1
         if compiled.rest.is_empty or _fits(transaction, row, compiled.rest, plan.created_us):
             found.append(row)
-    return found, cursor, looked_at
+    cursor = str(rows_ahead[looked_at - 1][0]) if looked_at else plan.cursor
+    return NextPage(found, cursor, looked_at < len(rows_ahead))
+
+
+def _compiled(transaction: Transaction, plan: Plan) -> Compiled:
+    """Return the plan's query, its cut-off and its verb's own status, which a partial index answers."""
+    dead = VERBS[plan.verb] is Status.FAILED
+    compiled = compile_query(parse(plan.query), plan.created_us, transaction.connection, dead=dead)
+    where = f"{standing(VERBS[plan.verb])} AND {compiled.where} AND token <= ?"
+    return compiled._replace(where=where, bindings=(*compiled.bindings, int(plan.cutoff)))
 
 
 def _fits(transaction: Transaction, row: Row, rest: Query, as_of_us: int) -> bool:

@@ -80,9 +80,7 @@ async def fill(store: Store, clock) -> None:
     await act(store, "archive", "put away")
     await act(store, "replay", "old", "replayed", generation=4)
     await settle_all(store, give_up(failure("again\x00", fingerprint="f2", error_type="E" * 700)))
-    plan = await store.start_plan(
-        Plan(verb="replay", query=f"id:{letter_id('replayed')}", by="ada", reason="", cutoff=0)
-    )
+    plan = await store.start_plan(Plan(verb="replay", query=f"id:{letter_id('replayed')}", by="ada", reason=""))
     while not plan.done:
         plan = (await store.step(plan.id, limit=10)).plan
     clock.advance(7)

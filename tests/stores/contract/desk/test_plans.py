@@ -27,7 +27,7 @@ from redrive.stores.contract import books
 
 
 def plan(query: str = "status:failed", verb: str = "replay", **fields) -> Plan:
-    told = {"id": "plan-1", "verb": verb, "query": query, "by": "ada", "reason": "fixed", "cutoff": 0}
+    told = {"id": "plan-1", "verb": verb, "query": query, "by": "ada", "reason": "fixed"}
     return Plan(**{**told, **fields})
 
 
@@ -127,6 +127,32 @@ async def test_a_query_on_payload_and_error_text_acts_only_on_what_it_means(stor
         await put(store, draft(str(n), payload=payload, failure=failure(f"boom {n}", fingerprint=f"f{n}")))
     await store.start_plan(plan("status:failed payload.user.id:1 -error:~3"))
     assert await carry_out(store, limit=2) == [letter_id("1"), letter_id("5")]
+
+
+async def test_a_letter_that_the_query_does_not_match_counts_nowhere(store):
+    for n in range(6):
+        await put(store, draft(str(n), payload=b'{"user": %d}' % n, failure=failure()))
+    await store.start_plan(plan("status:failed payload.user:3", "archive"))
+    assert await carry_out(store, limit=2) == [letter_id("3")]
+    done = await store.plan("plan-1")
+    assert (done.acted, done.skipped) == (1, 0)
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(2, 3), (3, 2), (5, 2), (6, 1), (7, 1)])
+async def test_a_plan_ends_with_the_page_behind_which_no_letter_is_left(store, limit, steps):
+    await dead(store, *"abcdef")
+    await store.start_plan(plan())
+    done = [(await store.step("plan-1", limit=limit)).plan.done for _ in range(steps)]
+    assert done == [False] * (steps - 1) + [True]
+
+
+async def test_what_a_plan_looked_at_and_how_far_is_known_to_its_store_alone(store):
+    await dead(store, *"abc")
+    started = await store.start_plan(plan(cutoff="x", cursor="y", acted=7, skipped=7, done=True))
+    assert (started.acted, started.skipped, started.done) == (0, 0, False)
+    stepped = (await store.step("plan-1", limit=2)).plan
+    assert all(isinstance(each, str) for each in (started.cutoff, started.cursor, stepped.cursor))
+    assert stepped.cutoff == started.cutoff
 
 
 async def test_a_canary_acts_on_no_more_than_its_limit(store):

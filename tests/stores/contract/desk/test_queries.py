@@ -76,7 +76,7 @@ async def one_of_each(store, clock: ManualClock) -> None:
     await act(store, "archive", "dead 3", by=f"ada{LAST}")
     for n, word in enumerate(NAMES_OF_ALL_KINDS):  # a plan without an id gets one
         target = letter_id(f"dead {n + 10}")
-        plan = Plan(id=word, verb=("replay", "archive")[n % 2], query=f"id:{target}", cutoff=0, **OPERATOR)
+        plan = Plan(id=word, verb=("replay", "archive")[n % 2], query=f"id:{target}", **OPERATOR)
         await store.step((await store.start_plan(plan)).id, limit=10)
     clock.advance(1)
     await put(store, "done")
@@ -166,7 +166,7 @@ async def test_an_act_touches_nothing_outside_its_query(store, clock, text):
     await one_of_each(store, clock)
     query = parse(f"status:failed {text}")
     expected = {letter.id for letter in await find_all(store, limit=1_000) if query.matches(letter, clock.wall_us())}
-    plan = await store.start_plan(Plan(verb="archive", query=text, cutoff=0, **OPERATOR))
+    plan = await store.start_plan(Plan(verb="archive", query=text, **OPERATOR))
     acted: set[str] = set()
     while not (step := await store.step(plan.id, limit=50)).plan.done:
         acted.update(step.acted)

@@ -72,7 +72,7 @@ class Story:
         await self.note(verb, *letters)
 
     async def plan(self, verb: str, query: str) -> None:
-        started = await self.store.start_plan(Plan(id=f"p-{verb}", cutoff=0, verb=verb, query=query, **OPERATOR))
+        started = await self.store.start_plan(Plan(id=f"p-{verb}", verb=verb, query=query, **OPERATOR))
         step = await self.store.step(started.id, limit=10)
         await self.note(f"plan {verb}")
         self.seen.append((f"plan {verb}: step", (step.acted, step.skipped, step.plan.done)))

@@ -253,7 +253,7 @@ class Machine(RuleBasedStateMachine):
         """Plan a verb that fits some letter, and perhaps begin with it at once."""
         verbs = [verb for verb, needed in NEEDS.items() if needed == self.pick(which).status]
         verb, plan_id = (verbs or list(NEEDS))[0], f"plan-{len(self.plans)}"
-        plan = Plan(id=plan_id, verb=verb, query="kind:job", by="ada", reason="all", cutoff=0)
+        plan = Plan(id=plan_id, verb=verb, query="kind:job", by="ada", reason="all")
         self.run(self.store.start_plan(plan))
         self.plans[plan_id] = (verb, self.model.stamp, 0)
         if first_page:

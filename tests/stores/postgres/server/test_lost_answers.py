@@ -133,7 +133,7 @@ async def test_an_act_is_carried_out_once(wire, store, boundary):
 async def test_a_plan_sends_each_letter_once(wire, store, boundary):
     await put(store, *"abcd")
     await settle_all(store, give_up())
-    told = {"id": f"plan-{boundary}", "verb": "replay", "query": "status:failed", "cutoff": 0}
+    told = {"id": f"plan-{boundary}", "verb": "replay", "query": "status:failed"}
     await wire.start_plan(Plan(**told, **OPERATOR))
     wire.proxy.lose_answer(boundary)
     acted = [each for _ in range(3) for each in (await wire.step(told["id"], limit=2)).acted]
