@@ -20,6 +20,7 @@ from page_tables import first_line, table
 from redrive import Draft, FailureCycle, Letter, Redrive
 from redrive.core.letter import Try
 from redrive.core.plan import Plan
+from redrive.core.why import Why
 from redrive.desk.desk import Desk
 from redrive.desk.plan import Preview
 from redrive.engine.handler import build_handler
@@ -79,6 +80,12 @@ def _record_type(name: str) -> str:
         return "tuple[tuple[str, bytes | None], ...]"
     found = vars(Record)[name]
     return str(found.fget.__annotations__["return"] if isinstance(found, property) else Record.__annotations__[name])
+
+
+def reasons() -> str:
+    """Return a table of the reasons that a letter's `why` may state."""
+    rows = ((f"`{why.value.replace('{}', 'NAME')}`", FIELDS["Why"][why.name.lower()]) for why in Why)
+    return table(("why", "means"), rows)
 
 
 def rules(struct: Any) -> Callable[[], str]:

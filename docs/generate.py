@@ -426,6 +426,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "kafka-parts": kafka_parts,
     "fields": field_tables.structs,
     "record": field_tables.record,
+    "reasons": field_tables.reasons,
     "desk-answers": field_tables.desk_answers({name for names in SHAPES.values() for name in names}),
     "handler-options": field_tables.handler_options,
     "draft-options": field_tables.draft_options,

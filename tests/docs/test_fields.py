@@ -14,6 +14,7 @@ from redrive import Redrive, RetryPolicy
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import BudgetRules
 from redrive.core.classify import RELAY
+from redrive.core.why import Why
 from redrive.desk.desk import Desk
 from redrive.engine.options import Options
 
@@ -31,6 +32,7 @@ def test_every_field_has_a_meaning(struct):
 def test_no_meaning_is_left_over():
     fields = {name: set(struct.__struct_fields__) for name, struct in EXPLAINED.items()}
     fields["Record"] = set(tables.record_names())
+    fields["Why"] = {why.name.lower() for why in Why}
     fields["common"] = set().union(*fields.values())
     left = {name: set(said) - fields.get(name, set()) for name, said in tables.FIELDS.items()}
     assert {name: over for name, over in left.items() if over} == {}
