@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from redrive.core.breaker import BreakerRules
+from redrive.core.failures.verdict import Verdict, judge
 from redrive.core.letter import Category
 from redrive.desk import queues
 from redrive.desk.acts import act
-from redrive.desk.group import Sums, Verdict, groups, judge
+from redrive.desk.group import Sums, evidence, groups
 from redrive.desk.stats import stats
 from redrive.stores.contract import Group, QueueSpec, Tally, WorkerBeat
 
@@ -131,4 +132,4 @@ def _tally(status, count):
     ],
 )
 def test_each_rule_gives_its_verdict(group, tallies, verdict):
-    assert judge(group, Sums(tallies))[0] is verdict
+    assert judge(evidence(group, Sums(tallies)))[0] is verdict

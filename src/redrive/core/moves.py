@@ -80,7 +80,7 @@ def check_edit(letter_id: str, status: Status, found: int, version: int) -> None
     if found != version:
         raise EditConflict(
             f"cannot edit letter {letter_id!r}: it was read at version {version} and is now at version {found}; "
-            "somebody edited it meanwhile, so read it again and edit that"
+            "another edit came first, so read it again and edit what it holds now"
         )
 
 

@@ -284,7 +284,12 @@ class Store(Protocol):
         """Return every breaker as it stands now."""
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
-        """Add outcomes to the breaker *name* and return it."""
+        """
+        Add outcomes to the breaker *name* and return it.
+
+        Breakers and budgets go by the store's wall clock, which all workers share: a clock that jumps ends a rest
+        early, and never prolongs it.
+        """
 
     async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
         """Return how many of *limit* trial letters the breaker *name* lets through now."""

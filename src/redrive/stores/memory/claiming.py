@@ -45,8 +45,9 @@ def _taken(ledger: Ledger, want: Want, token: int, worker: str) -> list[Row]:
 
 
 def _chosen(ledger: Ledger, want: Want) -> list[Row]:
-    room = ledger.doors.of(want.queue).room(ledger.shelf.flying[want.queue], ledger.now_ms)
-    limit = int(min(want.limit, room))
+    door = ledger.doors.of(want.queue)
+    door.refill(ledger.now_ms / 1_000)
+    limit = int(min(want.limit, door.room(ledger.shelf.flying[want.queue])))
     streams = [_due(ledger, want, priority) for priority in Priority]
     rows, ledger.turns = priority_shares.take(streams, limit, ledger.turns)
     return rows

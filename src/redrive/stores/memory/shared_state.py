@@ -1,8 +1,8 @@
 """
 What a queue allows.
 
-Owns the queues' settings, their pause and their rate: a bucket that refills with time
-and holds at most a second's worth of letters. Knows no letter and no clock.
+Owns the queues' settings, their pause and what their rate lets begin. Knows no letter, no clock and no rule:
+`core.rate` says how a rate's token bucket fills.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from redrive.core import rate as rates
 from redrive.stores.contract import QueueSpec, QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CLOSE = 1e-9  # ten refills of a tenth make one letter, whatever floats say
+    from redrive.core.rate import Bucket
 
 
 @dataclass(slots=True)
@@ -26,26 +27,30 @@ class Door:
     paused: bool = False
     paused_by: str = ""
     reason: str = ""
-    allowance: float = 0.0
-    counted_ms: int | None = None  # when the allowance was last counted; None: never, so it is full
+    bucket: Bucket | None = None  # of its rate
 
-    def room(self, flying: int, now_ms: int) -> float:
+    def room(self, flying: int) -> float:
         """Return how many letters may begin now, *flying* of them being under way."""
         if self.paused:
             return 0
-        self._refill(now_ms)
-        by_rate = float("inf") if self.spec.rate is None else int(self.allowance + _CLOSE)
+        by_rate = float("inf") if self.bucket is None else rates.room(self.bucket)
         by_flight = float("inf") if self.spec.max_in_flight is None else self.spec.max_in_flight - flying
         return max(0, min(by_rate, by_flight))
 
     def begin(self, letters: int) -> None:
-        """Take *letters* from the allowance."""
-        self.allowance -= letters
+        """Note that *letters* began."""
+        if self.bucket is not None:
+            self.bucket = rates.taken(self.bucket, letters)
 
-    def declare(self, spec: QueueSpec) -> None:
-        """Take other settings; an allowance under another rate starts afresh."""
+    def refill(self, now: float) -> None:
+        """Let the time until *now*, in seconds, count for the rate."""
+        if self.bucket is not None and self.spec.rate is not None:
+            self.bucket = rates.refilled(self.bucket, self.spec.rate, now)
+
+    def declare(self, spec: QueueSpec, now: float) -> None:
+        """Take other settings; under another rate the bucket is full again."""
         if spec.rate != self.spec.rate:
-            self.counted_ms = None
+            self.bucket = None if spec.rate is None else rates.full(spec.rate, now)
         self.spec = spec
 
     def shut(self, *, paused: bool, by: str, reason: str) -> None:
@@ -57,15 +62,6 @@ class Door:
         """Return what others may know of it."""
         return QueueState(spec=self.spec, paused=self.paused, paused_by=self.paused_by, reason=self.reason)
 
-    def _refill(self, now_ms: int) -> None:
-        rate = self.spec.rate
-        if rate is None:
-            return
-        burst = max(1.0, rate)
-        earned = burst if self.counted_ms is None else (now_ms - self.counted_ms) / 1_000 * rate
-        self.allowance = min(burst, max(0.0, self.allowance) + earned)
-        self.counted_ms = now_ms
-
 
 @dataclass(slots=True)
 class Doors:
@@ -74,7 +70,7 @@ class Doors:
     by_name: dict[str, Door] = field(default_factory=dict)
 
     def of(self, queue: str) -> Door:
-        """Return the door of *queue*; one that nobody declared has no limits."""
+        """Return the door of *queue*; a queue that was not declared has no limits."""
         return self.by_name.get(queue) or Door(QueueSpec(name=queue))
 
     def made(self, queue: str) -> Door:
@@ -85,9 +81,9 @@ class Doors:
         """Return all of them, by name."""
         return [self.by_name[name].state() for name in sorted(self.by_name)]
 
-    def declare(self, specs: Sequence[QueueSpec]) -> list[QueueSpec]:
+    def declare(self, specs: Sequence[QueueSpec], now: float) -> list[QueueSpec]:
         """Take other settings; return those whose order per key changed."""
         changed = [spec for spec in specs if spec.ordered != self.of(spec.name).spec.ordered]
         for spec in specs:
-            self.made(spec.name).declare(spec)
+            self.made(spec.name).declare(spec, now)
         return changed

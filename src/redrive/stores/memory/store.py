@@ -145,7 +145,7 @@ class MemoryStore:
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
         """Make the queues' settings known; letters already there are lined up anew."""
         with self._turn(ring=True) as ledger:
-            for spec in ledger.doors.declare(specs):
+            for spec in ledger.doors.declare(specs, ledger.now_ms / 1_000):
                 ledger.shelf.order(spec.name, ordered=spec.ordered)
 
     async def queues(self) -> list[QueueState]:
@@ -167,28 +167,28 @@ class MemoryStore:
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker as it stands now."""
         with self._turn() as ledger:
-            now = ledger.now_ms / 1_000
+            now = ledger.now_us / 1e6
             return {name: breakers.tell(breaker, rules, now) for name, (breaker, rules) in ledger.breakers.items()}
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
         """Add outcomes to the breaker *name* and return it."""
         with self._turn() as ledger:
             before = ledger.breaker(name)
-            after = breakers.record(before, rules, successes, failures, ledger.now_ms / 1_000)
+            after = breakers.record(before, rules, successes, failures, ledger.now_us / 1e6)
             ledger.breakers[name] = (after, rules)
             return after
 
     async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
         """Return how many of *limit* trial letters the breaker *name* lets through now."""
         with self._turn() as ledger:
-            after, allowed = breakers.take_probes(ledger.breaker(name), rules, limit, ledger.now_ms / 1_000)
+            after, allowed = breakers.take_probes(ledger.breaker(name), rules, limit, ledger.now_us / 1e6)
             ledger.breakers[name] = (after, rules)
             return allowed
 
     async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Add *firsts* to the retry budget of *queue*, take *retries*, return the least wait in seconds."""
         with self._turn() as ledger:
-            before, now = ledger.budgets.get(queue), ledger.now_ms / 1_000
+            before, now = ledger.budgets.get(queue), ledger.now_us / 1e6
             ledger.budgets[queue], wait = budgets.spend(before, rules, firsts, retries, now)
             return wait
 

@@ -61,7 +61,7 @@ class Ledger:
 
     def breaker(self, name: str) -> Breaker:
         """Return the breaker *name* as it was last left; a new one is closed."""
-        return self.breakers[name][0] if name in self.breakers else Breaker(name, since=self.now_ms / 1_000)
+        return self.breakers[name][0] if name in self.breakers else Breaker(name, since=self.now_us / 1e6)
 
     def audit(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write who did what."""

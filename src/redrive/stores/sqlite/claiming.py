@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from redrive.core import rate
 from redrive.core.letter import Priority, age_of
 from redrive.core.priority_shares import take
 from redrive.core.tallies import Trait
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from redrive.stores.contract import Want, WorkerBeat
     from redrive.stores.sqlite.file.living_workers import Living
-    from redrive.stores.sqlite.transaction import Transaction
+    from redrive.stores.sqlite.transaction import QueueRow, Transaction
 
 _CANDIDATES = f"""
 SELECT {rows.LEAN}, {rows.PLAIN} FROM letters
@@ -104,24 +105,22 @@ def _allowed(transaction: Transaction, want: Want) -> int:
     if queue.max_in_flight is not None:
         limit = min(limit, queue.max_in_flight - transaction.counted(want.queue, "in_flight"))
     if queue.rate is not None:
-        limit = min(limit, int(_allowance(transaction, want.queue)))
+        limit = min(limit, rate.room(_bucket(transaction, queue)))
     return limit
 
 
-def _allowance(transaction: Transaction, name: str) -> float:
-    """Return how many letters the rate lets begin now; at most a second's worth is saved up."""
-    queue = transaction.queue(name)
-    rate = queue.rate or 0.0
-    passed = max(0, transaction.lease(0) - queue.allowance_at) / 1e3  # by the lease clock: the wall clock may jump
-    return min(max(1.0, rate), queue.allowance + passed * rate)
+def _bucket(transaction: Transaction, queue: QueueRow) -> rate.Bucket:
+    """Return what the rate lets begin now, by the lease clock: the wall clock may jump."""
+    kept = rate.Bucket(queue.allowance, queue.allowance_at / 1e3)
+    return rate.refilled(kept, queue.rate or 0.0, transaction.lease(0) / 1e3)
 
 
 def _spend_allowance(transaction: Transaction, name: str, count: int) -> None:
-    if transaction.queue(name).rate is not None:
-        left = _allowance(transaction, name) - count
-        transaction.sql(
-            "UPDATE queues SET allowance = ?, allowance_at = ? WHERE name = ?", (left, transaction.lease(0), name)
-        )
+    queue = transaction.queue(name)
+    if queue.rate is not None:
+        left = rate.taken(_bucket(transaction, queue), count)
+        sql = "UPDATE queues SET allowance = ?, allowance_at = ? WHERE name = ?"
+        transaction.sql(sql, (left.allowance, transaction.lease(0), name))
         transaction.forget_queues()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from redrive.core import rate
 from redrive.core.breaker import Breaker, BreakerRules, record, take_probes, tell
 from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
@@ -41,16 +42,14 @@ def declare(transaction: Transaction, specs: Sequence[QueueSpec]) -> None:
             # Under another rate the allowance starts afresh.
             "allowance = iif(rate IS excluded.rate, allowance, excluded.allowance), "
             "allowance_at = iif(rate IS excluded.rate, allowance_at, excluded.allowance_at)",
-            (spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight, _burst(spec), transaction.lease(0)),
+            (
+                *(spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight),
+                *(rate.full(spec.rate or 0.0, 0).allowance, transaction.lease(0)),
+            ),
         )
         if bool(before.ordered) != spec.ordered:
             (ordering.order if spec.ordered else ordering.disorder)(transaction, spec.name)
         transaction.forget_queues()
-
-
-def _burst(spec: QueueSpec) -> float:
-    """Return what a fresh queue may begin with at once."""
-    return max(1.0, spec.rate or 0.0)
 
 
 USED = "SELECT DISTINCT queue FROM tallies WHERE status = 'enqueued'"

@@ -58,6 +58,27 @@ async def test_breakers_are_shown_as_they_stand_now(store, clock):
     assert (await store.breakers())["payments"].state is BreakerState.HALF_OPEN
 
 
+@pytest.mark.parametrize("seconds", [3_600, -3_600])
+async def test_a_clock_that_jumps_ends_the_rest_of_a_breaker_early(store, clock, seconds):
+    await store.report("payments", RULES, successes=0, failures=3)
+    clock.jump(seconds)
+    assert (await store.breakers())["payments"].state is BreakerState.HALF_OPEN
+    assert await store.probe("payments", RULES, 7) == 2
+
+
+async def test_a_clock_that_jumps_forward_fills_a_retry_budget_and_one_that_jumps_back_does_not_empty_it(store, clock):
+    await store.spend("work", BUDGET, firsts=0, retries=int(BUDGET.burst))
+    clock.jump(3_600)
+    assert await store.spend("work", BUDGET, firsts=0, retries=int(BUDGET.burst)) == 0
+    clock.jump(-7_200)
+    assert await store.spend("work", BUDGET, firsts=0, retries=1) == pytest.approx(1 / BUDGET.floor)
+
+
+async def test_a_breaker_says_when_it_opened_by_the_wall_clock(store, clock):
+    opened = await store.report("payments", RULES, successes=0, failures=3)
+    assert opened.opened_at == pytest.approx(clock.wall_us() / 1e6)
+
+
 async def test_an_empty_retry_budget_asks_for_a_wait(store, clock):
     burst, floor = BUDGET.burst, BUDGET.floor
     assert await store.spend("work", BUDGET, firsts=0, retries=int(burst)) == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from tests.stores.samples import DELIVERED, LEASE, QUEUE, WANT, WORKER, claim, draft, names, put, settle_all
 
+from redrive.core import rate
 from redrive.stores.contract import QueueSpec, QueueState, Want
 
 
@@ -83,6 +86,20 @@ async def test_a_rate_lets_a_second_worth_begin_at_once_and_then_as_many_a_secon
     assert len(await claim(store)) == 4
 
 
+@pytest.mark.parametrize("per_second", [0.5, 1.0, 3.0, 7.25])
+async def test_a_rate_lets_as_many_begin_as_the_rule_says(store, clock, per_second):
+    chance = Random(f"rate {per_second}")
+    await store.declare([QueueSpec(name=QUEUE, rate=per_second)])
+    await put(store, *(str(n) for n in range(200)))
+    bucket = rate.full(per_second, clock.lease_ms() / 1e3)
+    for _ in range(40):
+        clock.advance(chance.choice([0, 0.125, 0.25, 0.875, 3.5]))
+        bucket, limit = rate.refilled(bucket, per_second, clock.lease_ms() / 1e3), chance.randint(1, 5)
+        begun = len(await claim(store, limit))
+        assert begun == min(limit, rate.room(bucket))
+        bucket = rate.taken(bucket, begun)
+
+
 async def test_a_rate_holds_over_all_wants_and_workers(store):
     await store.declare([QueueSpec(name=QUEUE, rate=3)])
     await put(store, *(draft(str(n), kind=str(n % 2)) for n in range(10)))
@@ -113,8 +130,8 @@ async def test_claiming_nothing_costs_no_allowance(store):
 async def test_another_rate_lets_a_second_worth_begin_at_once_and_the_same_one_nothing_more(store):
     await store.declare([QueueSpec(name=QUEUE)])
     await put(store, *(f"n{n}" for n in range(20)))
-    for rate, begun in ((5, 5), (5, 0), (3, 3), (3, 0), (8, 8)):
-        await store.declare([QueueSpec(name=QUEUE, rate=rate)])
+    for per_second, begun in ((5, 5), (5, 0), (3, 3), (3, 0), (8, 8)):
+        await store.declare([QueueSpec(name=QUEUE, rate=per_second)])
         assert len(await claim(store)) == begun
 
 

@@ -102,7 +102,7 @@ BEGIN
         v_limit := least(v_limit, q.max_in_flight - {schema}.outbox_counted(p_queue, '{in_flight}'));
     END IF;
     IF q.rate IS NOT NULL THEN
-        v_limit := least(v_limit, floor({schema}.outbox_allowance(q, p_now))::bigint);
+        v_limit := least(v_limit, floor({schema}.outbox_allowance(q, p_now) + 1e-9)::bigint);
     END IF;
     IF q.ordered THEN
         PERFORM {schema}.outbox_place_free(p_queue, NULL);
