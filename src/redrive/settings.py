@@ -72,7 +72,7 @@ class Settings(BaseSettings):
         1_000, ge=0, description="The most letters claimed ahead; fewer unless they are done quickly.", examples=[64]
     )
     generation: int | None = Field(
-        None, description="Work only on letters of this generation, and on those of none.", examples=[7]
+        None, description="Work only on letters of this generation, and on letters without one.", examples=[7]
     )
     lease_seconds: float = Field(
         60, gt=0, le=86_400, description="How long a claim lasts without a heartbeat.", examples=[60]
