@@ -313,7 +313,7 @@ def generates(payload: dict):
         (generates, {}, "`yield`"),
         (Stranger, {}, "must be a function"),
         (17, {}, "must be a function"),
-        (takes_dict, {"engine": "async"}, "leave engine away"),
+        (takes_dict, {"engine": "async"}, "leave out engine"),
         (takes_dict, {"engine": "rocket"}, "async, thread or process"),
         (takes_dict, {"timeout": 0}, "timeout is 0"),
         (takes_dict, {"timeout": float("nan")}, "timeout is nan"),

@@ -1,8 +1,8 @@
 """
 What a handler is called with.
 
-Owns the way from a letter to a handler's arguments: the signature is read once, and what
-remains for each letter is one decoder and one call. Knows nothing of how handlers run.
+Owns the way from a letter to a handler's arguments. It reads the signature once; each letter then costs one
+decoder and one call. Knows nothing about how handlers run.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> A
 
 
 def _by_place(named: list[inspect.Parameter], roles: dict[str, str]) -> tuple[str, ...]:
-    """Return the roles, in order, if the leading parameters are exactly those that we fill; else nothing."""
+    """Return the roles, in order, if the leading parameters are exactly the ones that we fill; else nothing."""
     leading = named[: len(roles)]
     fits = all(p.name in roles and p.kind is not inspect.Parameter.KEYWORD_ONLY for p in leading)
     return tuple(roles[p.name] for p in leading) if fits else ()
@@ -111,7 +111,7 @@ def _check(signature: inspect.Signature, places: tuple[str, ...], roles: dict[st
 
 
 def _is_open(parameter: inspect.Parameter) -> bool:
-    """Whether *parameter* must be given and does not say what it takes."""
+    """Whether *parameter* is required and has no annotation."""
     return parameter.annotation is parameter.empty is parameter.default and parameter.kind not in _STARS
 
 
@@ -197,7 +197,7 @@ def _undecodable(letter: Letter, what: str, error: Exception, kind: Any = None) 
 
 
 def _reason(error: Exception, kind: Any) -> str:
-    """Say why, without a piece of the payload."""
+    """Return the reason, without a piece of the payload."""
     match error:
         case RecursionError():
             return "it is nested too deeply"

@@ -1,12 +1,11 @@
 """
 Run a handler on a letter, once.
 
-Owns the line between their failure and ours: whatever a handler raises is an outcome, and
-nothing of ours stands inside the `try` but decoding the payload and the call itself.
+Owns the line between the handler's failure and our own: everything that a handler raises is an outcome. The
+`try` holds only the decoding of the payload and the call itself. Knows no store and no decision.
 
-Also SystemExit and KeyboardInterrupt raised by a handler are its failure, and worth another
-try: a handler has no say in whether the worker stops. (The worker itself hears signals
-through the event loop, never through an exception in a handler.)
+SystemExit and KeyboardInterrupt raised by a handler are its failure too, and are retried: a handler does not
+decide whether the worker stops. (Signals reach the worker through the event loop, never through a handler.)
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class ResultRefused(Exception):
 
 
 async def attempt(handler: Handler[T], item: T) -> Outcome:
-    """Run an async handler; only a cancellation by others passes through."""
+    """Run an async handler; only a cancellation from outside passes through."""
     try:
         result = await handler.call(item)
         return SUCCEEDED if handler.succeeded is None else _judged(result, handler)
@@ -66,19 +65,19 @@ def failure_of(error: BaseException, handler: Handler[Any]) -> Failure:
     """Return *error* as data: described, judged by the handler's policy and rules, fingerprinted; never raises."""
     try:
         return _traced(error, classify(error, handler.policy, handler.rules), handler)
-    except (MemoryError, RecursionError):  # no room left to look at it, but the letter still needs an outcome
+    except (MemoryError, RecursionError):  # the letter still needs an outcome
         return _undescribed(error, "there was no memory left to describe it")
     except Exception as trouble:  # noqa: BLE001 - a fault of ours must not leave the letter without an outcome
         return _undescribed(error, f"it could not be described: {type_name(type(trouble))}")
 
 
 def _traced(error: BaseException, failure: Failure, handler: Handler[Any]) -> Failure:
-    """Add where *error* came from, if its source wants to know and it can be said."""
+    """Add where *error* came from, if the rules ask for it and it can be found out."""
     if not handler.rules.is_traced:
         return failure
     try:
         text, place = trace_of(error)
-    except Exception:  # noqa: BLE001 - the verdict stands without it
+    except Exception:  # noqa: BLE001 - the judgement stands without it
         return failure
     return msgspec.structs.replace(failure, traceback=text, place=place)
 
@@ -88,13 +87,13 @@ def _undescribed(error: BaseException, why: str) -> Failure:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled this task, as opposed to a handler that raises CancelledError by itself."""
+    """Whether other code cancelled this task; a handler may also raise CancelledError by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _judged(result: object, handler: Handler[Any]) -> Outcome:
-    """Return what the handler's `succeeded=` makes of *result*; it is theirs, and may raise what it likes."""
+    """Return the outcome that the handler's `succeeded=` gives to *result*; it is user code and may raise."""
     if handler.succeeded is None or handler.succeeded(result):
         return SUCCEEDED
     refusal = ResultRefused(f"succeeded= refused the {type(result).__name__} that the handler returned")

@@ -1,8 +1,8 @@
 """
 Time and chance.
 
-Owns the one clock and the one die of the engine, and the ids of new letters. Everybody
-else takes them as arguments. Knows nothing of due times and leases: those are the store's.
+Owns the one clock and the one die of the engine, and the ids of new letters. All other code takes them as
+arguments. Knows no due times and no leases: the store has those.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Timer(Protocol):
     """Something that will be called."""
 
     def cancel(self) -> None:
-        """Let it not be called; may be called twice."""
+        """Cancel the call; may be called twice."""
 
 
 class Timers(Protocol):
-    """What tells that time is over: an event loop, or a test's own clock."""
+    """What calls back when time is up: an event loop, or a test's own clock."""
 
     def time(self) -> float:
         """Return seconds that only ever grow."""
@@ -53,10 +53,10 @@ class Clock(Protocol):
         """Rest this thread."""
 
     def timers(self) -> Timers:
-        """Return what tells that a handler is out of time; asked on the event loop."""
+        """Return the timers for handlers' time limits; called on the event loop."""
 
 
-_dice = random.Random()  # not the module's own: who seeds that for a test must not align a fleet's jitter
+_dice = random.Random()  # not the module's own: a test that seeds that one must not align a fleet's jitter
 os.register_at_fork(after_in_child=_dice.seed)
 
 
@@ -81,7 +81,7 @@ class SystemClock:
 
 
 def unix_ms() -> int:
-    """Return milliseconds since the epoch, for those who write down when something was."""
+    """Return milliseconds since the epoch, to record when something happened."""
     return time.time_ns() // 1_000_000
 
 
@@ -100,22 +100,22 @@ class _Ids:
         """Return a new id."""
         millisecond = time.time_ns() // 1_000_000
         if millisecond > self._millisecond:
-            self._turn(millisecond)
+            self._begin(millisecond)
         self._count = count = self._count + 1
         if count >= len(_COUNTERS):
-            self._turn(self._millisecond + 1)  # borrowed from the future, so that ids keep growing
+            self._begin(self._millisecond + 1)  # borrowed from the future, so that ids keep growing
             count = 0
         return self._head + _COUNTERS[count] + self._tail()
 
     def _tail(self) -> str:
         try:
             return self._tails.pop()
-        except IndexError:  # asked first, it could still be empty by then: another thread pops too
+        except IndexError:  # checking first would not help: another thread pops too
             fresh = _tails(512)
             self._tails.extend(fresh[1:])
             return fresh[0]
 
-    def _turn(self, millisecond: int) -> None:
+    def _begin(self, millisecond: int) -> None:
         digits = f"{millisecond:012x}"
         self._millisecond, self._head, self._count = millisecond, f"{digits[:8]}-{digits[8:]}-", 0
 

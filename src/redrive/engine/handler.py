@@ -1,8 +1,8 @@
 """
 What runs a letter.
 
-Owns the record of a handler: the function, how and where it runs, what its failures mean.
-Everything that can be wrong with one is said when it is built. Knows no store and no queue.
+Owns the record of a handler: the function, how and where it runs, what its failures mean. Building a handler
+reports everything that is wrong with it. Knows no store and no queue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Handler(Generic[T]):
     timeout: float | None  # seconds, from when it begins
     concurrency: int | None  # letters at once in this process
     breaker: str | None  # the dependency that it needs
-    succeeded: Callable[[Any], object] | None  # says whether what it returned is a success
+    succeeded: Callable[[Any], object] | None  # whether what it returned is a success
     rules: Rules
     choose: PolicyChoice | None = None  # the policy by failure; a letter's own policy still comes first
 
@@ -57,8 +57,8 @@ def build_handler(kind: str, function: Callable[..., Any], **options: Unpack[Opt
     """
     Return the handler of *kind*; raise HandlerError with every problem at once.
 
-    A sync function runs in a thread and an async one on the event loop, unless *engine* says
-    otherwise. *terminal_errors* and *retryable_errors* are added to the policy's own.
+    A sync function runs in a thread and an async one on the event loop, unless *engine* is given.
+    *terminal_errors* and *retryable_errors* are added to the policy's own.
     """
     engine = options.get("engine") or ("async" if _is_async(function) else "thread")
     problems = [*problems_of(options), *_problems(function, engine, options)]
@@ -109,7 +109,7 @@ def _policy(options: Options) -> RetryPolicy:
 
 def _problems(function: Callable[..., Any], engine: str, options: Options) -> Iterator[str]:
     if engine == "async" and not _is_async(function):
-        yield "it is not an async function, so it would block the event loop; leave engine away to run it in a thread"
+        yield "it is not an async function, so it would block the event loop; leave out engine to run it in a thread"
     if engine == "process":
         yield from _process_problems(function, options.get("succeeded"))
 

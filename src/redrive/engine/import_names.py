@@ -1,9 +1,9 @@
 """
 Functions and errors by name.
 
-Owns the way from a function to its address, which another process can import, and back.
-An address is `module:function`, or `/path/script.py:function` for what was defined in the
-script that was started. Knows nothing of what the functions are for.
+Owns the way from a function to its address, which another process can import, and back. An address is
+`module:function`, or `/path/script.py:function` for a function of the script that was started. Knows nothing
+about what the functions do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def address_of(function: Callable[..., Any]) -> str:
-    """Return where *function* stands; `find` finds it there unless `unfindable` says why not."""
+    """Return where *function* is defined; `find` finds it there unless `unfindable` gives a reason."""
     module = getattr(function, "__module__", None) or type(function).__module__
     if module == "__main__":
         module = _main() or module
@@ -61,7 +61,7 @@ def class_name(kind: type) -> str:
 
 
 def find(address: str) -> Any:
-    """Import what stands at *address*; raise HandlerError if nothing does, or what the import itself raises."""
+    """Import what is defined at *address*; raise HandlerError if nothing is, or what the import itself raises."""
     module_name, _, attribute = address.rpartition(":")
     module = _script(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
     try:
@@ -91,7 +91,7 @@ def _script(path: str) -> ModuleType:
     sys.modules[SCRIPT] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:  # whatever the script raises, SystemExit too: half a module must not be found next time
+    except BaseException:  # SystemExit too: the next call must not find half a module
         del sys.modules[SCRIPT]
         raise
     return module

@@ -1,9 +1,8 @@
 """
-What handlers and breakers may say of themselves.
+The options of handlers and breakers.
 
-Owns the options, and the sentences that say what is wrong with one: everything is checked when
-it is declared, because what is found out when a letter fails is found out too late. Knows no
-letter and no store.
+Owns the options, and the sentences about a wrong one. Everything is checked when it is declared, because a
+mistake that shows only when a letter fails shows too late. Knows no letter and no store.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ EngineName = Literal["async", "thread", "process"]
 
 
 class Options(TypedDict, total=False):
-    """What a handler may say of itself."""
+    """The options of a handler."""
 
     queue: str
     policy: RetryPolicy | str
@@ -42,7 +41,7 @@ class Options(TypedDict, total=False):
 
 
 class BreakerOptions(TypedDict, total=False):
-    """What an application may say of a breaker; `BreakerRules` has the defaults."""
+    """The options of a breaker; `BreakerRules` has the defaults."""
 
     failures: int
     ratio: float
@@ -107,7 +106,7 @@ def _is_amount(value: Any) -> bool:
 
 
 def _is_predicate(value: object) -> bool:
-    # What an async function returns is always true, whatever it would have said.
+    # An async function returns a coroutine, and a coroutine is always true.
     return callable(value) and not inspect.iscoroutinefunction(value)
 
 

@@ -1,8 +1,8 @@
 """
-What an application declares of a queue, checked.
+What an application declares about a queue, checked.
 
-Owns the sentences that say what is wrong with a limit; all problems are said at once. Knows no store: it only
-makes the value that stores are told.
+Owns the sentences about a wrong limit; the error lists all problems at once. Knows no store: it only makes the
+value that stores get.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KNOWN = (*QueueLimits.__annotations__, "ordered", "retry_budget")
 
 
 def queue_spec(name: str, limits: QueueLimits, *, ordered: bool, slips: Iterable[str] = ()) -> QueueSpec:
-    """Return what stores are told of the queue *name*; raise SettingsError with every problem, *slips* included."""
+    """Return the queue *name* as stores need it; raise SettingsError with every problem, *slips* included."""
     problems = [] if isinstance(name, str) and name else [f"the name of a queue is {name!r}; it must be text"]
     problems += [f"{slip} of queue {name!r} is no option{did_you_mean(slip, _KNOWN)}" for slip in slips]
     problems += [

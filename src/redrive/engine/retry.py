@@ -1,9 +1,8 @@
 """
 Retry a function call, with no store.
 
-Owns the decorator only: the policies, the classification and the decision are the same as a
-letter's. It waits in the caller's own task or thread, and forgets everything with the process;
-what must survive is enqueued instead.
+Owns the decorator only: the policies, the classification and the decision are the same as a letter's. It waits
+in the caller's task or thread, and a restart forgets everything: enqueue what must survive. Knows no store.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 class Retrying:
-    """How one decorated function is retried; tests put their own *clock* here, so that nothing waits."""
+    """How one decorated function is retried; tests replace *clock*, so that nothing waits."""
 
     def __init__(self, policy: RetryPolicy, rules: Rules, clock: Clock) -> None:
         self.policy = policy
@@ -37,13 +36,13 @@ class Retrying:
         self.clock = clock
 
     def wait_after(self, error: Exception, attempts: int, began: float) -> float | None:
-        """Return the seconds until the next try, or None to give up; *error* then carries a note that says why."""
+        """Return the seconds until the next try, or None to give up; *error* then carries a note with the reason."""
         outcome = Failed(classify(error, self.policy, self.rules))
         age = self.clock.monotonic() - began
         move = decide(Counted(attempts), outcome, self.policy, self.clock.draw(), age=age)
         if move.to is Status.PENDING:
             return move.delay
-        with contextlib.suppress(TypeError):  # a stranger's error may have strange notes
+        with contextlib.suppress(TypeError):  # an exception class may have broken notes
             BaseException.add_note(
                 error, f"redrive gave up after {attempts} of {self.policy.max_attempts} attempts: {move.why}"
             )
@@ -64,11 +63,11 @@ def retry(
     clock: Clock | None = None,
 ) -> Any:
     """
-    Call the function again after a failure, as *policy* says; `@retry`, `@retry()` or `@retry(policy)`.
+    Call the function again after a failure, by *policy*; `@retry`, `@retry()` or `@retry(policy)`.
 
-    Sync and async functions alike. What the last try raised is raised, as it is, with a note that
-    says how many tries there were and why they ended. `Reject` ends them at once, `RetryAfter` sets
-    the least wait, cancellation passes through. The decorated function's `retry.clock` can be replaced.
+    Works for sync and async functions. The caller gets the exception of the last try, with a note: how many
+    tries there were and why they ended. `Reject` ends the tries at once, `RetryAfter` sets the least wait, and
+    cancellation passes through. Tests can replace the decorated function's `retry.clock`.
     """
     retrying = Retrying(
         policy if isinstance(policy, RetryPolicy) else DEFAULT_RETRY_POLICY, rules, clock or SystemClock()
@@ -97,7 +96,7 @@ def _wrap_sync(function: Callable[P, T], retrying: Retrying) -> Callable[P, T]:
         while True:
             try:
                 return function(*args, **kwargs)
-            except Exception as error:  # the function is the user's; the policy says which of its errors heal
+            except Exception as error:  # user code; the policy decides which of its errors to retry
                 wait = retrying.wait_after(error, attempts, began)
                 if wait is None:
                     raise
@@ -114,7 +113,7 @@ def _wrap_async(function: Callable[P, Awaitable[T]], retrying: Retrying) -> Call
         while True:
             try:
                 return await function(*args, **kwargs)
-            except Exception as error:  # the function is the user's; the policy says which of its errors heal
+            except Exception as error:  # user code; the policy decides which of its errors to retry
                 wait = retrying.wait_after(error, attempts, began)
                 if wait is None:
                     raise

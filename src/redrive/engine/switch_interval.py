@@ -1,9 +1,9 @@
 """
-How often threads take turns while a worker runs.
+How often the interpreter switches threads while a worker runs.
 
-Owns one setting of the interpreter. A store that writes in a thread of its own needs the
-interpreter's lock for microseconds, a dozen times in every batch. By default it may wait 5 ms
-for each while handlers compute, and a heartbeat waits like that too.
+Owns one setting of the interpreter. A store that writes in a thread of its own needs the interpreter's lock for
+microseconds, a dozen times per batch. By default it may wait 5 ms each time while handlers compute, and so may
+a heartbeat. Knows no store and no worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _before: list[float] = []  # one entry for each worker of this process that runs
 
 @contextmanager
 def quick_switching() -> Iterator[None]:
-    """Let threads take turns quickly; the last to leave puts back what the first one found."""
+    """Switch threads quickly; the last worker to leave restores the setting that the first one found."""
     with _lock:
         _before.append(_before[0] if _before else sys.getswitchinterval())
         sys.setswitchinterval(min(INTERVAL, _before[0]))

@@ -1,9 +1,9 @@
 """
 Where an exception came from, as text.
 
-Owns the traceback that is kept of a failure: the innermost frames of the exception, of what caused it and of the
-members of a group, each with its file and source line, and never the value of a variable. Frames of redrive itself
-are left out. Reads source files, each line once; whatever is read is fit to be stored and shown. Judges nothing.
+Owns the traceback that a failure keeps: the innermost frames of the exception, of its causes and of the members of
+a group, each with its file and source line. It never holds the value of a variable, and leaves out redrive's own
+frames. It reads each source line once, and cleans what it reads for storing and showing. Knows no judgement.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHAIN = 5  # exceptions that led to one another
 _MEMBERS = 3  # of a group
 _DEPTH = 3  # groups in groups
 _SOURCE = 200  # characters of a line
-_TEXT = 500  # characters of what an exception says
+_TEXT = 500  # characters of an exception's text
 _LARGEST = 4_000_000  # bytes of a source file that is still read
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
@@ -55,26 +55,26 @@ class _Frame(NamedTuple):
 
 def trace_of(error: BaseException) -> Trace:
     """Return where *error* came from; may raise what a hostile exception makes it raise."""
-    lines, found = _told(error, {id(error)}, 0)
+    lines, found = _described(error, {id(error)}, 0)
     return Trace(_cut("\n".join(lines)), _innermost(found)) if found else Trace("", "")
 
 
-def _told(error: BaseException, seen: set[int], depth: int) -> tuple[list[str], list[_Frame]]:
-    """Return the lines about *error*, and the frames that are told of: those of its own, or else of what caused it."""
+def _described(error: BaseException, seen: set[int], depth: int) -> tuple[list[str], list[_Frame]]:
+    """Return the lines about *error*, and the frames in them: its own, or else those of its cause."""
     before, how = _before(error)
     lines: list[str] = []
     found: list[_Frame] = []
     if before is not None and id(before) not in seen and len(seen) < _CHAIN:
         seen.add(id(before))
-        lines, found = _told(before, seen, depth)
+        lines, found = _described(before, seen, depth)
         lines += ["", how, ""]
     own = _frames(error)
     lines += [*_shown(own), _headline(error)]
     members = members_of(error) if depth < _DEPTH else []
     for member in members[:_MEMBERS]:
-        inner, theirs = _told(member, seen | {id(member)}, depth + 1)
+        inner, of_member = _described(member, seen | {id(member)}, depth + 1)
         lines += [f"  | {line}" for line in inner]
-        found += theirs
+        found += of_member
     if len(members) > _MEMBERS:
         lines.append(f"  | and {len(members) - _MEMBERS} more")
     return lines, own or found
@@ -90,8 +90,8 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _frames(error: BaseException) -> list[_Frame]:
-    told = [(place_of(entry.tb_frame), entry.tb_lineno, entry.tb_frame.f_code.co_filename) for entry in walk(error)]
-    return [_Frame(place, line or 0, file) for place, line, file in told if not place.is_ours]
+    walked = [(place_of(entry.tb_frame), entry.tb_lineno, entry.tb_frame.f_code.co_filename) for entry in walk(error)]
+    return [_Frame(place, line or 0, file) for place, line, file in walked if not place.is_ours]
 
 
 def _shown(frames: list[_Frame]) -> list[str]:
@@ -103,10 +103,10 @@ def _shown(frames: list[_Frame]) -> list[str]:
 
 
 def _headline(error: BaseException) -> str:
-    """Return what *error* says; its further lines stand further in, so that none can pass for another frame."""
-    said = clean(text_of(error), _TEXT).replace("\n", "\n      ")
+    """Return the text of *error*; its further lines are indented, so that none can look like a frame."""
+    text = clean(text_of(error), _TEXT).replace("\n", "\n      ")
     name = type_name(type(error))
-    return f"{name}: {said}" if said else name
+    return f"{name}: {text}" if text else name
 
 
 def _innermost(frames: list[_Frame]) -> str:
@@ -122,7 +122,7 @@ def _lines_of(frame: _Frame) -> str:
 
 
 def _source(file: str, line: int) -> str:
-    """Return one line of a source file; of nothing else: a code object may name a pipe or a device as its file."""
+    """Return one line of a source file, and of nothing else: a code object may name a pipe or a device as its file."""
     try:
         path = Path(file)
         if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _LARGEST:

@@ -1,10 +1,10 @@
 """
 Run async handlers on the event loop.
 
-Owns eager start, time limits and cancellation of tasks, and when a task may run another letter.
-A handler cannot tell that it was started eagerly, nor that its task ran letters before: from its
-first line it has a task that bears no trace of others, and a context likewise. A handler that
-blocks the loop cannot be stopped from here; a watchdog ends the process.
+Owns eager start, time limits and cancellation of tasks, and when a task may run another item. A handler cannot
+notice that it was started eagerly, or that its task ran other items before: from its first line it sees a clean
+task and a clean context. A handler that blocks the event loop cannot be stopped from here; the watchdog ends the
+process. Knows no store and no decision.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ else:
 
 
 class _TaskRun(Run, eq=False, kw_only=True):
-    """A task, and the letter that it runs now."""
+    """A task, and the item that it runs now."""
 
     task: asyncio.Task[None] | None = None  # once it has suspended; from then on it is an open run
     began: float = 0.0  # kept by its limit
@@ -65,11 +65,11 @@ class _TaskRun(Run, eq=False, kw_only=True):
 
 class TaskEngine(Generic[T]):
     """
-    Runs letters in tasks; one that never suspends costs no callback and no timer.
+    Runs items in tasks; one that never suspends costs no callback and no timer.
 
-    A task tells of a letter's end itself. A letter that is started from within that call runs next
-    in the same task, provided that the one before it left no trace there; every other letter gets a
-    task of its own. All of them start from one context, that of whoever made the engine.
+    A task itself calls `done` for its item. An item that the caller starts from within that call runs next in the
+    same task, if the item before left no trace there; every other item gets a task of its own. All tasks start
+    from one context: the one in which the engine was made.
     """
 
     exhausted = False
@@ -79,9 +79,9 @@ class TaskEngine(Generic[T]):
         self._clock = clock or SystemClock()
         self._context = contextvars.copy_context()
         self._open: OpenRuns[_TaskRun] = OpenRuns()
-        self._leftovers: dict[asyncio.Task[None], str] = {}  # settled, but still unwinding; by which handler
+        self._leftovers: dict[asyncio.Task[None], str] = {}  # settled, but still unwinding; the name of the handler
         self._limits: dict[float, Limit[_TaskRun]] = {}  # by span
-        self._vacant: _TaskRun | None = None  # tells of its letter's end right now, and could run another
+        self._vacant: _TaskRun | None = None  # calls `done` right now, and could run another item
         self._closed = False
 
     @property
@@ -111,7 +111,7 @@ class TaskEngine(Generic[T]):
             _disown(task)
 
     def recall(self, queues: Collection[str], why: Interrupted) -> None:
-        """Do nothing: a letter begins when it is started."""
+        """Do nothing: an item begins when it is started."""
 
     @property
     def leftovers(self) -> list[str]:
@@ -127,20 +127,20 @@ class TaskEngine(Generic[T]):
             self._abandon(run)
             self._settle(run, STOPPED)
 
-    # ------------------------------------------------------------------ one task, one letter after the other
+    # ------------------------------------------------------------------ one task, one item after the other
 
     def _begin(self, run: _TaskRun) -> None:
         loop = asyncio.get_running_loop()
         task = begin(self._serve(run), loop, self._context.copy())
         if not task.done():
             self._watch(run, task)
-        elif run.done is not _told:  # a cancellation passed through before it ever suspended
+        elif run.done is not _reported:  # a cancellation passed through before it ever suspended
             self._settle(run, _what_passed(task, run.handler))
         elif not task.cancelled():
-            task.result()  # raises what the one who was told raised
+            task.result()  # raises what `done` raised
 
     async def _serve(self, run: _TaskRun) -> None:
-        """Run the letter of *run*, and those that it is given at the end of each."""
+        """Run the item of *run*, and each item that `done` starts in its place."""
         task = asyncio.current_task()
         try:
             while self._goes_on(run, await attempt(run.handler, run.item), task):
@@ -150,17 +150,17 @@ class TaskEngine(Generic[T]):
             raise
 
     def _goes_on(self, run: _TaskRun, outcome: Outcome, task: asyncio.Task[Any] | None) -> bool:
-        """Tell that the letter of *run* has ended; return whether it was given another one by that."""
+        """Report the outcome of *run*; return whether `done` started another item in its place."""
         if run.verdict is not None or not self._is_as_new(task):
             self._finished(run, outcome)
             return False
-        done, run.done = run.done, _told
+        done, run.done = run.done, _reported
         self._vacant = run
         try:
             done(run.ticket, outcome)
         finally:
             self._vacant = None
-        if run.done is _told or self._closed:
+        if run.done is _reported or self._closed:
             self._settle(run, STOPPED)
             return False
         if run.limit is not None:
@@ -168,31 +168,31 @@ class TaskEngine(Generic[T]):
         return True
 
     def _passed(self, run: _TaskRun) -> None:
-        """See to it that the letter of *run*, whose task is about to end with an exception, has an outcome too."""
-        if run.done is _told:
+        """Give the item of *run* an outcome, too: its task is about to end with an exception."""
+        if run.done is _reported:
             self._settle(run, STOPPED)
         elif run.task is not None:  # a cancellation, most likely; its meaning is known when the task has ended
             run.task.add_done_callback(lambda task: self._finished(run, _what_passed(task, run.handler)))
 
     def _is_as_new(self, task: Any) -> bool:
-        """Whether the letter that *task* has run left no trace: no cancellation, no callback, no variable."""
-        if task.cancelling() or task._must_cancel or task._callbacks:  # noqa: SLF001 - nothing public tells
+        """Whether the item that *task* has run left no trace: no cancellation, no callback, no context variable."""
+        if task.cancelling() or task._must_cancel or task._callbacks:  # noqa: SLF001 - there is no public way
             return False
         try:
             return contextvars.copy_context() == self._context
-        except Exception:  # noqa: BLE001 - it compares what handlers put there
+        except Exception:  # noqa: BLE001 - it compares values that handlers put there
             return False
 
     def _finished(self, run: _TaskRun, outcome: Outcome) -> None:
-        # What it finished in spite of its time limit is finished: trying again would do it twice.
+        # A success after the time limit counts: a retry would do the work twice.
         self._settle(run, outcome if run.verdict is None or outcome is SUCCEEDED else run.verdict)
 
     def _settle(self, run: _TaskRun, outcome: Outcome) -> None:
-        """Tell *outcome*, unless one was told before; the task gets no other letter."""
+        """Report *outcome*, unless one was reported before; the task gets no other item."""
         self._open.forget(run)
         if run.limit is not None:
             run.limit.let_go(run)
-        done, run.done = run.done, _told
+        done, run.done = run.done, _reported
         done(run.ticket, outcome)
 
     # ------------------------------------------------------------------ tasks that suspend
@@ -210,14 +210,14 @@ class TaskEngine(Generic[T]):
         return limit
 
     def _expire(self, run: _TaskRun) -> None:
-        if run.task is None or run.task.done():  # in this very round; its own outcome counts
+        if run.task is None or run.task.done():  # it ended in this iteration of the loop; its own outcome counts
             return
         run.verdict = timed_out(run.handler)
         run.timer = asyncio.get_running_loop().call_later(self._cancel_grace, self._give_up, run)
         run.task.cancel("timed out")
 
     def _give_up(self, run: _TaskRun) -> None:
-        """Settle a handler that swallowed its cancellation; whatever it still does is ignored."""
+        """Settle a handler that swallowed its cancellation; what it does from now on is ignored."""
         self._abandon(run)
         self._settle(run, timed_out(run.handler))
 
@@ -230,17 +230,17 @@ class TaskEngine(Generic[T]):
 
 
 def _disown(task: asyncio.Task[None]) -> None:
-    """Let the event loop end without *task*, which swallows its cancellation: `asyncio.run` would wait for ever."""
+    """Let the event loop end without *task*, which swallows its cancellation; `asyncio.run` would wait forever."""
     asyncio.tasks._unregister_task(task)  # noqa: SLF001 - asyncio's way to do so, documented under Extending
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - we say it ourselves
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - the worker announces it itself
 
 
-def _told(_ticket: object, _outcome: Outcome) -> None:
-    """Stand for whom to tell once that is done."""
+def _reported(_ticket: object, _outcome: Outcome) -> None:
+    """Stand in for the callback of a run whose outcome was reported."""
 
 
 def _what_passed(task: asyncio.Task[None], handler: Handler[Any]) -> Failed:
-    """Return what ended *task*, which `attempt` let pass, as its letter's failure."""
-    if task.cancelled():  # not by us, or nobody would ask: it cancelled itself
+    """Return what ended *task*, which `attempt` let pass, as a failure."""
+    if task.cancelled():  # not by the engine: the handler cancelled its own task
         return Failed(failure_of(asyncio.CancelledError("the handler cancelled its own task"), handler))
     return Failed(failure_of(task.exception() or RuntimeError("the task ended"), handler))

@@ -1,9 +1,9 @@
 """
 Run sync handlers in threads.
 
-Owns a pool of daemon threads. A thread cannot be stopped from outside: a letter that is
-out of time is settled, its thread abandoned and replaced. Abandoned threads are counted,
-and beyond a bound this engine takes no more letters: the process has to be recycled.
+Owns a pool of daemon threads. A thread cannot be stopped from outside: when an item is out of time, the engine
+settles it, abandons its thread and starts another. It counts abandoned threads; beyond a bound it takes no more
+items, and the process has to be recycled. Knows no store and no decision.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _ThreadRun(Run, eq=False):
 
 
 class ThreadEngine(Generic[T]):
-    """Runs letters in up to *size* threads, and leaves up to *max_abandoned* more hanging."""
+    """Runs items in up to *size* threads, and leaves up to *max_abandoned* more hanging."""
 
     vacant = False
 
@@ -56,7 +56,7 @@ class ThreadEngine(Generic[T]):
         self._open: OpenRuns[_ThreadRun] = OpenRuns()
         self._waiting: SimpleQueue[_ThreadRun | None] = SimpleQueue()
         self._threads: set[threading.Thread] = set()
-        # Whoever takes a run out of here first, its thread or its timer, says how it ended.
+        # The thread and the timer of a run race to take it out of here; the winner decides how it ended.
         self._running: dict[_ThreadRun, threading.Thread] = {}
         self._abandoned: set[threading.Thread] = set()
         self._left: dict[threading.Thread, str] = {}  # interrupted: which handler each of them runs
@@ -66,7 +66,7 @@ class ThreadEngine(Generic[T]):
 
     @property
     def exhausted(self) -> bool:
-        """Whether as many threads hang as may; one that comes back after all ends this."""
+        """Whether the maximum of threads hang; a thread that returns after all ends this."""
         return len(self._abandoned) >= self._max_abandoned
 
     def start(self, handler: Handler[T], item: T, ticket: object, done: OnOutcome) -> None:
@@ -84,7 +84,7 @@ class ThreadEngine(Generic[T]):
             self._hire(loop)
 
     async def close(self, grace: float) -> None:
-        """Wait up to *grace* seconds, then leave the threads to themselves; see `Engine.close`."""
+        """Wait up to *grace* seconds, then abandon the threads; see `Engine.close`."""
         self._closed = True
         await self._open.drain(grace)
         self.interrupt()
@@ -101,7 +101,7 @@ class ThreadEngine(Generic[T]):
         self._threads.clear()
 
     def recall(self, queues: Collection[str], why: Interrupted) -> None:
-        """Do nothing: there is a thread for each letter that may run, and none waits for long."""
+        """Do nothing: there is a thread for each item that may run, so none waits for long."""
 
     @property
     def leftovers(self) -> list[str]:
@@ -126,8 +126,8 @@ class ThreadEngine(Generic[T]):
             self._open.settle(run, timed_out(run.handler))
 
     def _abandon(self, run: _ThreadRun, thread: threading.Thread) -> bool:
-        """Leave *thread* to itself; False if its run has ended after all and will be told of."""
-        self._abandoned.add(thread)  # before it can come back, which takes it out again
+        """Abandon *thread*; return False if its run has ended after all and reports its outcome."""
+        self._abandoned.add(thread)  # before it can return, which takes it out again
         if self._running.pop(run, None) is None:
             self._abandoned.discard(thread)
             return False
@@ -135,7 +135,7 @@ class ThreadEngine(Generic[T]):
         return True
 
     def _collect(self) -> None:
-        self._woken = False  # before looking: what arrives from now on wakes us again
+        self._woken = False  # before reading: a later outcome wakes the loop again
         while self._finished:
             self._open.settle(*self._finished.popleft())
 
@@ -149,15 +149,15 @@ class ThreadEngine(Generic[T]):
             self._running[run] = me
             run.began = self._monotonic()
             outcome = run.context.run(attempt_now, run.handler, run.item)
-            if self._running.pop(run, None) is None:  # settled meanwhile, and this thread replaced
+            if self._running.pop(run, None) is None:  # its timer settled the run, and replaced this thread
                 break
             self._report(run, outcome, loop)
         self._abandoned.discard(me)
 
     def _report(self, run: _ThreadRun, outcome: Outcome, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand the outcome over; the loop is woken once for all that have come meanwhile."""
+        """Hand the outcome to the event loop; one wake-up serves all outcomes that wait."""
         self._finished.append((run, outcome))
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no outcome is needed any more
                 loop.call_soon_threadsafe(self._collect)

@@ -1,9 +1,8 @@
 """
-Time limits of many, with few timers.
+Time limits for many runs, with few timers.
 
-Owns when a run that takes too long is told of: all runs with the same span share one timer,
-which rings when the oldest of them would be out of time. What began anew meanwhile is merely
-younger by then, so that a run which ends in time pays for no timer.
+Owns when a run is out of time. Runs with the same timeout share one timer, armed for the oldest. Starting again
+only updates a timestamp, so runs that finish in time cost no timer. Knows no letter and no handler.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ T = TypeVar("T", bound=Timed)
 
 
 class Limit(Generic[T]):
-    """Tells *expired* of each thing that was held for *span* seconds and neither begun anew nor let go."""
+    """Calls *expired* with each thing that was held for *span* seconds without a new start or an end."""
 
     __slots__ = ("_expired", "_held", "_span", "_timer", "_timers")
 
@@ -36,14 +35,14 @@ class Limit(Generic[T]):
         self._timer: Timer | None = None
 
     def hold(self, thing: T) -> None:
-        """Let the time of *thing* run from now, also if it is held already."""
+        """Count the time of *thing* from now, also if it is held already."""
         thing.began = self._timers.time()
         self._held[thing] = None
         if self._timer is None:
             self._timer = self._timers.call_at(thing.began + self._span, self._ring)
 
     def let_go(self, thing: T) -> None:
-        """Forget *thing*; one that is not held is fine. The timer stays: others come, and it may ring for nobody."""
+        """Forget *thing*, held or not. The timer stays armed: the next run will need it."""
         self._held.pop(thing, None)
 
     def close(self) -> None:

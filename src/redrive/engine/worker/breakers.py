@@ -1,8 +1,8 @@
 """
 Breakers as a worker uses them: what may be claimed, and what was learned.
 
-Owns this worker's view of the shared breakers and the outcomes it has not reported yet.
-When a breaker opens or closes is said in `core.breaker`; the store shares it.
+Owns this worker's view of the shared breakers, and the outcomes that it has not reported yet. When a breaker opens
+or closes is a rule of `core.breaker`; the store shares the state between workers. Knows no letter.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class Dependencies:
         return rest if self.is_open(name) else min(rest, _NEXT_PROBES)
 
     async def report(self) -> None:
-        """Tell the store what was learned; hear what others learned."""
+        """Report to the store what was learned; read back what all workers learned."""
         seen, self._seen = self._seen, {}
         for name, (successes, failures) in seen.items():
-            with suppress(StoreUnavailable):  # by the time it is back these are old news
+            with suppress(StoreUnavailable):  # by the time it is back these outcomes are too old to count
                 now = await self._store.report(name, self._rules[name], successes=successes, failures=failures)
                 self._notice(name, now)
 
     async def look(self) -> None:
-        """Read all breakers again, and ask those that have rested for probes."""
+        """Read all breakers again, and ask the store for probes of those that are not closed."""
         if not self._rules:
             return
         for name, breaker in (await self._store.breakers()).items():
@@ -81,7 +81,7 @@ class Dependencies:
                 rules = self._rules[name]
                 unused = self._probes.get(name, 0)
                 more = await self._store.probe(name, rules, rules.probes - unused)
-                self._probes[name] = self._probes.get(name, 0) + more  # some may have been used meanwhile
+                self._probes[name] = self._probes.get(name, 0) + more  # letters may have used some during the call
 
     def _notice(self, name: str, now: Breaker) -> None:
         before, self._known[name] = self._known.get(name), now

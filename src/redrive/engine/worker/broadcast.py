@@ -1,8 +1,8 @@
 """
 Events to their subscribers.
 
-Owns when a worker asks the store to broadcast, and telling what came of it. Which events are
-due and who subscribed is the store's to know; a store without subscriptions is never asked.
+Owns when a worker asks the store to broadcast, and the facts about it. The store knows which events are due and
+which kinds subscribe; a store that cannot broadcast is never asked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Spreader:
-    """Broadcasts soon after somebody put letters, and every *poll* seconds; every *idle* while nobody subscribes."""
+    """Broadcasts soon after letters were put, and every *poll* seconds; every *idle* while nothing subscribes."""
 
     def __init__(self, store: Store, announce: Callable[[Fact], None], *, poll: float, idle: float) -> None:
         self._store = store if isinstance(store, Broadcasts) else None
@@ -31,7 +31,7 @@ class Spreader:
         self._news = asyncio.Event()
 
     def tell(self) -> None:
-        """Say that there may be events."""
+        """Note that there may be events."""
         self._news.set()
 
     async def run(self) -> None:
@@ -48,7 +48,7 @@ class Spreader:
                     await asyncio.wait_for(self._news.wait(), self._poll)
 
     async def once(self) -> list[Spread] | None:
-        """Broadcast what is due now; None if nobody subscribes to anything."""
+        """Broadcast what is due now; None if nothing subscribes."""
         spread = None if self._store is None else await self._store.broadcast()
         for each in spread or ():
             if each.events:

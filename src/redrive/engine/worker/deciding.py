@@ -1,9 +1,9 @@
 """
 From outcomes to moves.
 
-Owns what a decision needs beside the rules: which policy applies, how long the cycle has lasted,
-the draw of the dice, and the version of the code. Every outcome comes to a move: one that a fault
-of ours keeps from being decided fails its letter. Knows no rule (`core.decide`) and no store.
+Owns what a decision needs besides the rules: which policy applies, how long the cycle has lasted, the draw, and the
+version of the code. Every outcome becomes a move; if a fault of our own prevents the decision, the letter fails.
+Knows no rule (`core.decide`) and no store.
 """
 
 from __future__ import annotations

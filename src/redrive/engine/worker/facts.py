@@ -1,8 +1,8 @@
 """
 From settled letters to facts.
 
-Owns which fact a move becomes. Called after the store said yes; successes are counted per
-batch, everything else is told one by one. Knows no exporter.
+Owns which fact a move becomes. The processor calls it after the store has accepted the move. Successes are counted
+per batch, every other move is a fact of its own. Knows no exporter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERROR_SHOWN = 1_000  # characters of an error's text in a fact; the store keeps 
 
 
 def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool], *, routine: bool = True) -> Iterator[Fact]:
-    """Yield what is to be told of these settlements; of the delivered ones only if *routine*."""
+    """Yield the facts about these settlements; those about delivered letters only if *routine*."""
     if routine:
         yield from _delivered(settlements, accepted)
     for (claim, move), yes in zip(settlements, accepted, strict=True):
@@ -38,7 +38,7 @@ def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool], *, rou
 
 
 def accepted(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> Iterator[Fact]:
-    """Yield what is to be told of letters that a store has accepted, by queue and kind."""
+    """Yield the facts about letters that a store has accepted, by queue and kind."""
     kinds: dict[tuple[str, str], list[int]] = {}
     for draft, receipt in zip(drafts, receipts, strict=True):
         counts = kinds.setdefault((draft.queue, draft.kind), [0, 0])
@@ -49,8 +49,8 @@ def accepted(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> Iterator[F
 
 
 def _delivered(settlements: Sequence[Settlement], accepted: Sequence[bool]) -> Iterator[Fact]:
-    told = zip(settlements, accepted, strict=True)
-    claims = (claim for (claim, move), yes in told if yes and move.to is Status.DELIVERED)
+    answered = zip(settlements, accepted, strict=True)
+    claims = (claim for (claim, move), yes in answered if yes and move.to is Status.DELIVERED)
     kinds = Counter((claim.letter.queue, claim.letter.kind) for claim in claims)
     for (queue, kind), count in kinds.items():
         yield Delivered(queue=queue, kind=kind, count=count)
@@ -65,7 +65,7 @@ def _fact(claim: Claim, move: Move) -> Fact:
         )  # fmt: skip
     if failure is None:
         return GivenBack(queue=letter.queue, kind=letter.kind, why=move.why, delay=move.delay)
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         "id": letter.id, "queue": letter.queue, "kind": letter.kind, "attempts": letter.attempts,
         "error_type": failure.error_type, "category": failure.category, "rule": failure.rule,
         "fingerprint": failure.fingerprint, "why": move.why,
@@ -73,7 +73,7 @@ def _fact(claim: Claim, move: Move) -> Fact:
     if move.to is Status.FAILED:
         target, text = letter.handler or "", failure.message[:ERROR_SHOWN]
         return Died(
-            **told, handler=target, target=target, origin=letter.origin or "", last_error=text, place=failure.place,
+            **known, handler=target, target=target, origin=letter.origin or "", last_error=text, place=failure.place,
             traceback=failure.traceback,
         )  # fmt: skip
-    return Retried(**told, delay=move.delay)
+    return Retried(**known, delay=move.delay)

@@ -1,9 +1,9 @@
 """
 Faults of our own.
 
-Owns what a worker does when redrive itself raises where it should not: the fault is told, the
-letter that it is about fails with the reason, and all others go on. A store that is away, closed
-or damaged is no fault of a letter: that passes through. Knows no rule: `core.decide` does.
+Owns what a worker does when redrive itself raises where it should not: it announces the fault, fails the letter
+concerned with the reason, and goes on with all other letters. A store that is away, closed or damaged is not a fault
+at a letter: that passes through. Knows no rule (`core.decide`).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from redrive.engine.worker.deciding import Settlement
     from redrive.stores.contract import Claim, Store, Want
 
-NO_LETTERS = (StoreUnavailable, StoreClosed, StoreDamaged, SchemaMismatch)  # what the store says of itself
+NO_LETTERS = (StoreUnavailable, StoreClosed, StoreDamaged, SchemaMismatch)  # the store's own state
 _SAID = 300  # characters of an error's text
 _FRAMES = 8
 
 
 class Faults:
-    """Tells of the faults of one worker."""
+    """Announces the faults of one worker."""
 
     def __init__(self, worker: str, announce: Callable[[Fact], None]) -> None:
         self._worker, self._announce = worker, announce
 
     def tell(self, doing: str, error: Exception, letter_id: str = "") -> None:
-        """Say what we were doing, why it failed and where."""
+        """Announce what we were doing, why it failed and where."""
         frames = tuple(_frames(error.__traceback__))[-_FRAMES:]
         self._announce(Faulted(worker=self._worker, doing=doing, why=_said(error), frames=frames, id=letter_id))
 
     def fail(self, doing: str, error: Exception, claim: Claim) -> Move:
-        """Return the move of a letter that *error*, a fault of ours, met; tell of it."""
+        """Announce *error*, a fault of our own, and return the move of the letter that met it."""
         self.tell(doing, error, claim.letter.id)
         return after_fault(_said(error))
 
@@ -49,9 +49,9 @@ class Faults:
         self, store: Store, settlements: Sequence[Settlement]
     ) -> tuple[list[Settlement], tuple[bool, ...]]:
         """
-        Settle one by one, and fail those that cannot be written; return what was settled, and what was accepted.
+        Settle one by one, and fail the letters that cannot be written; return what was settled, and what was accepted.
 
-        If the store goes away in between, that is less than was asked for; raise if it takes none.
+        If the store goes away in between, return what was settled so far; raise if that is nothing.
         """
         settled: list[Settlement] = []
         accepted: list[bool] = []
@@ -85,7 +85,7 @@ class Faults:
         return claims, unread
 
     async def _settle(self, store: Store, claim: Claim, move: Move) -> tuple[Move, bool]:
-        """Settle one letter; one that can be settled in no way is left to the sweep, which takes it for lost."""
+        """Settle one letter; if that is impossible, leave it to the sweep, which rescues it as lost."""
         try:
             return move, await self._write(store, claim, move)
         except NO_LETTERS:

@@ -163,7 +163,7 @@ class Processor:
             return
         self._give_back((claim for claim in claims if claim is not suspect), MAKE_ROOM)
         self._give_back_ready(MAKE_ROOM)
-        self._capacity.shrink()  # where there is one suspect there are more: hold few letters beside the next
+        self._capacity.shrink()  # where there is one suspect there are more: hold few letters with the next
 
     def _make_ready(self, claims: list[Claim]) -> None:
         for claim in claims:

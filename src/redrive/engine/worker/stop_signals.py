@@ -1,9 +1,9 @@
 """
-Being told to stop by a signal.
+Stop workers at SIGTERM and SIGINT.
 
-Owns who hears SIGTERM and SIGINT: every worker that runs on the event loop of the main thread,
-whichever application it is of. A loop keeps one handler per signal, so that whoever asked last
-would be the only one. Knows nothing of what stopping means.
+Owns which workers a signal stops: all that run on the event loop of the main thread, of every application. An event
+loop keeps one handler per signal, so without this the last worker would replace the others. Knows nothing about
+what stopping means.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_told: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]] = WeakKeyDictionary()
+_stops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]] = WeakKeyDictionary()
 
 
 @contextlib.contextmanager
 def hearing(stop: Callable[[], None]) -> Iterator[None]:
-    """Call *stop* at each SIGTERM and SIGINT meanwhile; only the main thread hears them."""
+    """Call *stop* at each SIGTERM and SIGINT inside the block; signals reach only the main thread."""
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
-    told = _told.setdefault(loop, [])
-    if not told:
+    stops = _stops.setdefault(loop, [])
+    if not stops:
         for number in _SIGNALS:
-            loop.add_signal_handler(number, _tell, told)
-    told.append(stop)
+            loop.add_signal_handler(number, _stop_all, stops)
+    stops.append(stop)
     try:
         yield
     finally:
-        told.remove(stop)
-        if not told:
+        stops.remove(stop)
+        if not stops:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
 
 
-def _tell(told: list[Callable[[], None]]) -> None:
-    for stop in tuple(told):
+def _stop_all(stops: list[Callable[[], None]]) -> None:
+    for stop in tuple(stops):
         stop()

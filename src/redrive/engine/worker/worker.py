@@ -1,9 +1,8 @@
 """
 A worker: the loops around a processor.
 
-Owns when things happen: rounds, heartbeats, sweeps for lost letters, retention, looking at
-breakers, and how a worker stops. Each loop calls one step that returns or rests.
-Knows no letter: the processor does.
+Owns when things happen: rounds, heartbeats, sweeps for lost letters, retention, reading breakers and pauses, and how
+a worker stops. Each loop calls one step that returns how long to rest. Knows no letter: the processor does.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ if TYPE_CHECKING:
 
     Duty = Callable[[], Coroutine[None, None, None]]
 
-_GLANCE = 1.0  # seconds between two looks at breakers
+_GLANCE = 1.0  # seconds between two reads of breakers and pauses
 _AWAY = 0.5  # seconds until a store that is away at the start is asked again
-_OTHERS = 0.05  # seconds between two looks whether what other workers hold has ended: nobody rings for that
+_OTHERS = 0.05  # seconds between two checks of what other workers hold: no bell rings when that ends
 _FULL_SWEEP = 200
 _EXHAUSTED = (
-    "the worker has ended: too many of its threads hang in handlers that ran out of time; "
-    "start it anew, and bound what these handlers wait for"
+    "the worker stopped: too many of its threads hang in handlers that ran out of time; "
+    "start it again, and add timeouts to the calls that these handlers wait for"
 )
-_SAID = 20  # kinds that are named when letters are left
-_LAST_WORDS = 1.0  # seconds, beyond the drain, in which a store that is away may come back for the last outcomes
+_NAMED = 20  # kinds that are named when letters are left
+_LAST_WORDS = 1.0  # seconds after the drain in which a store that is away may come back for the last outcomes
 
 
 class Worker:
@@ -76,7 +75,7 @@ class Worker:
         self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
         self._faults = Faults(name, announce)
         self._broken: BaseException | None = None
-        self._orphans: set[tuple[str, str]] = set()  # already told of
+        self._orphans: set[tuple[str, str]] = set()  # already announced
 
     # ------------------------------------------------------------------ running and stopping
 
@@ -96,8 +95,8 @@ class Worker:
             with quick_switching():
                 await self._rounds(until_idle=until_idle)
                 await self.finish()
-            left = () if self._stopped.is_set() else await self._left()  # as long as we count among the living
-        except BaseException:  # cancelled, or a failure of ours: give back what we hold, blame no letter
+            left = () if self._stopped.is_set() else await self._left()  # while our heartbeat is still fresh
+        except BaseException:  # cancelled, or a failure of our own: give back what we hold, blame no letter
             self.stop()
             self.stop()
             with contextlib.suppress(StoreError):
@@ -109,22 +108,22 @@ class Worker:
             await asyncio.gather(*duties, return_exceptions=True)
             await self._sign_off()
         idle = not self._stopped.is_set()
-        self._tell_abandoned()
+        self._announce_abandoned()
         self._announce(WorkerStopped(worker=self.name, why=_why(idle=idle, left=left), left=left))
         if self._broken is not None:
             raise self._broken
         return idle
 
     async def _left(self) -> tuple[str, ...]:
-        """Return what is pending and not for us to do, a sentence for each kind of a queue."""
+        """Return what stays pending when we end, a sentence for each kind of a queue."""
         with contextlib.suppress(StoreError):
             left = await left_waiting(self._store)
-            more = (f"and {len(left) - _SAID} more kinds",) if len(left) > _SAID else ()
-            return (*(each.text for each in left[:_SAID]), *more)
+            more = (f"and {len(left) - _NAMED} more kinds",) if len(left) > _NAMED else ()
+            return (*(each.text for each in left[:_NAMED]), *more)
         return ()
 
-    def _tell_abandoned(self) -> None:
-        """Tell of handlers that go on although they were told to stop: nobody waits for them."""
+    def _announce_abandoned(self) -> None:
+        """Announce handlers that still run although they were stopped; the worker does not wait for them."""
         names = Counter(name for engine in self._engines.values() for name in engine.leftovers)
         for name, count in names.items():
             self._announce(Abandoned(worker=self.name, handler=name, count=count))
@@ -138,7 +137,7 @@ class Worker:
         self._processor.stop()
 
     def _duty_ended(self, duty: asyncio.Future[None]) -> None:
-        """Stop: without its heartbeat a worker does more harm than good."""
+        """Stop if a duty failed: a worker without its heartbeat would lose its claims."""
         if not duty.cancelled() and (error := duty.exception()) is not None:
             self._broken = error
             self.stop()
@@ -154,11 +153,11 @@ class Worker:
 
     @property
     def _sweeps(self) -> tuple[Duty, ...]:
-        """What a sweep does, each by itself: what keeps one of them from its end stops none of the others."""
-        return self._rescue, self._retain, self._tell_orphans
+        """What a sweep does; each step is independent, so a failing one stops no other."""
+        return self._rescue, self._retain, self._announce_orphans
 
     async def _every(self, span: float, *steps: Duty) -> None:
-        """Take *steps* now and then; a store that is away now may be back the next time."""
+        """Take *steps* every *span* seconds; a store that is away now may be back the next time."""
         while True:
             await self._clock.sleep(span)
             for step in steps:
@@ -166,7 +165,7 @@ class Worker:
                     await step()
 
     async def _again(self, duty: Duty) -> None:
-        """Do *duty*, and begin it anew when a fault of ours ends it."""
+        """Do *duty*, and begin again when a fault of our own ends it."""
         while await self._ended_by_fault(duty):
             await self._clock.sleep(self._sweep)
 
@@ -177,18 +176,18 @@ class Worker:
         return take
 
     async def _ended_by_fault(self, step: Duty) -> bool:
-        """Take *step*; tell, and say so, if a fault of ours ends it: a letter that cannot be read must not end us."""
+        """Take *step*; announce a fault of our own that ends it, and return True: it must not end the worker."""
         try:
             await step()
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next time may be better
+        except Exception as error:  # noqa: BLE001 - the next time may be better
             self._faults.tell(step.__name__.strip("_"), error)
             return True
         return False
 
     async def _sweeping(self) -> None:
-        """Look for lost letters at once, because the process before this one may have died; then sweep now and then."""
+        """Rescue at once, because the process before this one may have died; then sweep regularly."""
         with contextlib.suppress(StoreError):
             await self._surviving(self._rescue)()
         await self._every(self._sweep, *map(self._surviving, self._sweeps))
@@ -209,7 +208,7 @@ class Worker:
                 await self._wait(await self._rest(_OTHERS if others else rest))
 
     async def _rest(self, least: float) -> float:
-        """Return how long nothing is known to be due that there is room for."""
+        """Return how long to rest: until the next letter is due that we have room for."""
         wants = self._processor.lacking()
         with contextlib.suppress(StoreError):
             backlog = await self._store.backlog(wants) if wants else None
@@ -222,20 +221,20 @@ class Worker:
             await asyncio.wait_for(self._processor.wake.wait(), seconds)
 
     async def _listen(self) -> None:
-        """Wake up when somebody puts letters."""
+        """Wake up when letters are put."""
         while True:
             with contextlib.suppress(StoreError):
                 if await self._store.wait(60.0):
                     self._processor.wake.set()
                     self._spreader.tell()
-                    await asyncio.sleep(0)  # a bell that never stops must not keep the loop to itself
+                    await asyncio.sleep(0)  # a bell that never stops must not starve the event loop
                     continue
             await self._clock.sleep(0.05)
 
     async def _is_idle(self) -> bool:
         if not self._processor.idle:
             return False
-        with contextlib.suppress(StoreError):  # a store that is away has not said that nothing is left
+        with contextlib.suppress(StoreError):  # a store that is away may hold more
             if await self._spreader.once():
                 return False
             backlog = await self._store.backlog(self._capacity.every_want())
@@ -243,8 +242,8 @@ class Worker:
         return False
 
     async def finish(self) -> None:
-        """Wait for what runs, stop what takes too long, settle all that the store takes in time."""
-        self._processor.stop()  # what comes in from now on is for others
+        """Wait for what runs, stop what takes too long, settle what the store accepts in time."""
+        self._processor.stop()  # claims that still arrive are given back
         last = self._clock.monotonic() + 2 * self._drain + _LAST_WORDS
         closing = asyncio.gather(*(engine.close(self._drain) for engine in self._engines.values()))
         while not (closing.done() and (self._processor.idle or self._clock.monotonic() > last)):
@@ -259,7 +258,7 @@ class Worker:
     # ------------------------------------------------------------------ duties
 
     async def _first_beat(self) -> None:
-        """Show that this worker lives; a store that could be opened and is away now is waited for."""
+        """Send the first heartbeat; wait for a store that is away."""
         while not self._stopped.is_set():
             with contextlib.suppress(StoreUnavailable):
                 return await self._beat()
@@ -268,16 +267,16 @@ class Worker:
 
     @property
     def lease(self) -> float:
-        """How many seconds its claims last without a sign of life."""
+        """How many seconds its claims last without a heartbeat."""
         return self._lease
 
     async def attend(self) -> None:
-        """Do every duty once, now: for a test, which does not wait for them."""
+        """Do every duty once, now; tests use it instead of waiting."""
         for step in (self._beat, *self._sweeps, self._glance):
             await step()
 
     async def _beat(self) -> None:
-        """Show that this worker lives, and keep its claims."""
+        """Send a heartbeat, and extend the claims."""
         held = list(self._processor.held.values())
         queues = tuple(self._capacity.by_kind[kind].queue.name for kind in self._kinds)
         breakers = tuple(self._capacity.by_kind[kind].breaker or "" for kind in self._kinds)
@@ -285,7 +284,7 @@ class Worker:
         self._processor.lost(await self._store.extend(beat, held, lease=self._lease))
 
     async def _sign_off(self) -> None:
-        """Let nobody take this worker for one that lives or has died; a store that is away finds out by the lease."""
+        """Sign off from the store; if it is away, the lease ends by itself."""
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
                 await self._ended_by_fault(self._leave)
@@ -294,18 +293,18 @@ class Worker:
         await self._store.leave(self.name)
 
     async def _rescue(self) -> None:
-        """Take back what others lost."""
+        """Take back what dead workers held."""
         while await self._processor.rescue(_FULL_SWEEP) == _FULL_SWEEP:
             continue
 
     async def _retain(self) -> None:
-        """Remove what is past its time."""
+        """Remove letters that are past their retention."""
         removed = await self._store.retain(self._retention)
         if removed:
             self._announce(Purged(count=removed, by="retention"))
 
-    async def _tell_orphans(self) -> None:
-        """Tell once of each kind that waits in a queue from which no live worker takes it."""
+    async def _announce_orphans(self) -> None:
+        """Announce, once each, the kinds that wait in a queue and that no live worker handles."""
         found = orphans(await self._store.tallies(Status.PENDING), await self._store.workers())
         for (queue, kind), count in found.items():
             if (queue, kind) not in self._orphans:
@@ -318,7 +317,7 @@ class Worker:
         self._processor.wake.set()
 
     async def _look_for_pauses(self) -> None:
-        """Begin nothing more of queues that are paused; what was claimed before goes back."""
+        """Begin nothing more of paused queues; give back what was claimed from them."""
         if not self._processor.idle:
             paused = {state.spec.name for state in await self._store.queues() if state.paused}
             self._processor.pause(paused)

@@ -1,9 +1,8 @@
 """
 One child process, seen from its parent.
 
-Owns the life of a child: spawned (never forked), ready, at most one letter that runs and one
-that was sent ahead and has not begun, dead for a reason that has a name. Knows nothing of the
-pool it belongs to, except whom to tell.
+Owns the life of a child: spawned (never forked), ready, at most one letter that runs and one that was sent ahead
+and has not begun, dead for a known reason. Knows nothing about its pool except the `Pool` protocol.
 """
 
 from __future__ import annotations
@@ -36,34 +35,34 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
     "from redrive.engine.runners.processes.main import main; main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4]))"
 )
-_LAST_WORDS = 0.5  # seconds between a child's death and the end of its pipe, if others hold that open
+_LAST_WORDS = 0.5  # seconds to wait for the end of a dead child's pipe: its handler's own children may hold it open
 
 
 class ChildRun(Run, eq=False, kw_only=True):
-    """One letter for a child: how its handler is built there, and how quick that was lately."""
+    """One letter for a child: how the child builds its handler, and how quick that handler was lately."""
 
     recipe: bytes
     pace: Pace
-    recalled: Interrupted | None = None  # why it is not to begin, if it has not yet
+    recalled: Interrupted | None = None  # set when the parent recalls it before it begins
 
 
 class Pool(Protocol):
-    """Whom a child tells. Each call comes on the event loop's thread."""
+    """What a child reports to. Each call comes on the event loop's thread."""
 
     def ready(self, child: Child) -> None:
-        """Hear that it can take letters."""
+        """*child* can take letters."""
 
     def begins(self, child: Child) -> None:
-        """Hear that its letter begins only now, because the handler had to be imported."""
+        """*child* begins its letter only now, because it had to import the handler."""
 
     def reported(self, child: Child, run: ChildRun, report: Report) -> None:
-        """Hear that *run* has ended; the one that was sent ahead, if any, begins, and it can take the next."""
+        """*run* has ended; the letter that was sent ahead, if any, begins, and *child* can take the next."""
 
     def broken(self, child: Child) -> None:
-        """Give it no other letter: it is dead or confused, and will be buried."""
+        """*child* takes no more letters: it is dead or broke the protocol, and will be buried."""
 
     def buried(self, child: Child) -> None:
-        """Hear that it is dead, and that everything it had to say was heard."""
+        """*child* is dead, and all its reports were read."""
 
 
 class Child:
@@ -72,7 +71,7 @@ class Child:
     def __init__(self, pool: Pool, lifeline: int, start_limit: float) -> None:
         """Spawn it; raise OSError if that cannot be done."""
         self.run: ChildRun | None = None  # what it runs
-        self.ahead: ChildRun | None = None  # what it was sent beforehand, and begins once it has reported the other
+        self.ahead: ChildRun | None = None  # sent ahead; begins once it has reported the other
         self.is_ready = False
         self.recipes: set[bytes] = set()  # the handlers that it has imported
         self.began = 0.0  # when it began what it runs; kept by its limit
@@ -117,10 +116,10 @@ class Child:
             self.ahead = run
 
     def recall(self, why: Interrupted) -> None:
-        """Let what was sent ahead not begin; it is reported as recalled in its turn, unless it was too late."""
+        """Recall what was sent ahead; the child reports it as recalled, unless it has begun by then."""
         if self.ahead is not None:
             self.ahead.recalled = why
-            with contextlib.suppress(OSError, ValueError):  # it is dead, and nothing begins there
+            with contextlib.suppress(OSError, ValueError):  # it is dead, so nothing begins there
                 self._recalls.write(recall(self._number))  # a few bytes: there is always room for them
 
     @property
@@ -129,7 +128,7 @@ class Child:
         return self._pipe.is_sending
 
     def retire(self) -> None:
-        """Hear no more of it, and let it end by itself: its pipe closes."""
+        """Read no more reports, and let it end by itself: its pipe closes."""
         self._pipe.close()
         self._recalls.close()
         self._heard_all = True
@@ -141,12 +140,12 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ its reports
 
     def _hear(self, report: Report) -> None:
         if report.number != self._number - (self.ahead is not None) or (self.run is None and self.is_ready):
             self._pipe.close()
-            self._silence("sent a report that nobody asked for")
+            self._silence("sent a report without an order")
         elif self.run is None:
             self.is_ready = True
             self._start_timer.cancel()
@@ -166,7 +165,7 @@ class Child:
             self._pool.broken(self)
         if why:
             self.kill(why)
-        else:  # it is on its way out, or has closed the pipe in its confusion
+        else:  # it is ending, or its handler closed the pipe
             self._loop.call_later(_LAST_WORDS, self.kill, "closed its pipe")
 
     # ------------------------------------------------------------------ how it ends
@@ -174,7 +173,7 @@ class Child:
     def _wait(self) -> None:
         """Wait for its death, in a thread: the end of the pipe alone is no proof of it."""
         self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no outcome is needed any more
             self._loop.call_soon_threadsafe(self._died)
 
     def _died(self) -> None:
@@ -194,11 +193,11 @@ class Child:
 
 def _spawn(pipe: int, lifeline: int, recalls: int) -> subprocess.Popen[bytes]:
     path = msgspec.json.encode([entry for entry in sys.path if isinstance(entry, str)]).decode()
-    return subprocess.Popen(  # noqa: S603 - our own interpreter with our own words
+    return subprocess.Popen(  # noqa: S603 - our own interpreter with our own arguments
         [sys.executable, "-c", _BOOT, str(pipe), str(lifeline), path, str(recalls)],
         stdin=subprocess.DEVNULL,
         pass_fds=(pipe, lifeline, recalls),
-        process_group=0,  # so that killing it takes along what its handler started
+        process_group=0,  # so that killing it also kills what its handler started
     )
 
 

@@ -1,8 +1,8 @@
 """
 What the pipe between a worker and its child processes carries.
 
-Owns the frames: four bytes of length, then msgspec bytes; never pickle. Both ends read
-them here, neither trusts the other. Knows no process and no socket.
+Owns the frames: four bytes of length, then msgspec bytes; never pickle. Both ends use this file, and neither
+trusts the other. Knows no process and no socket.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Recipe(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """Run this letter, or None: only build the handler. The recipe is bytes, so that a child reads each only once."""
+    """Run this letter; without one, only build the handler. The recipe is bytes: a child decodes each only once."""
 
     number: int
     recipe: bytes
@@ -50,11 +50,11 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     begins: bool = False
     failure: Failure | None = None
     took: float = 0.0  # seconds that its letter ran
-    recalled: bool = False  # it has not begun: it was recalled before its turn came
+    recalled: bool = False  # it was recalled before it began
 
 
 class BadFrame(Exception):
-    """The other end sent what it never should."""
+    """The other end broke the protocol."""
 
 
 def pack(content: Order | Report) -> bytes:
@@ -64,7 +64,7 @@ def pack(content: Order | Report) -> bytes:
 
 
 def recall(number: int) -> bytes:
-    """Return the word that the order *number* is not to begin; it goes by a pipe of its own, past the orders."""
+    """Return the bytes that recall order *number*; they have a pipe of their own, so that they overtake the orders."""
     return _LENGTH.pack(number)
 
 

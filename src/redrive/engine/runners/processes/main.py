@@ -1,11 +1,10 @@
 """
 A child process of the process engine.
 
-Owns the loop of one child: read an order, run its letter, report. The next order may lie in
-the pipe by then; it is looked at only after the report of the one before, and not begun if it
-was recalled meanwhile. A child finds
-handlers by name, keeps them, and judges failures itself, because exceptions cannot travel. It
-ends when its pipe does, and at once, in the middle of a letter, when its parent is gone.
+Owns the loop of one child: read an order, run its letter, report. The next order may wait in the pipe by then; the
+child reads it only after the report of the one before, and does not begin it if the parent has recalled it. A child
+finds handlers by name, keeps them, and classifies failures itself, because exceptions cannot cross the pipe. It ends
+when its pipe closes; when its parent dies it ends at once, in the middle of a letter. Knows no store.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _now = SystemClock().monotonic
 
 
 def main(pipe: int, lifeline: int, recalls: int) -> None:
-    """Serve the parent at the other end of *pipe* until it closes it; *recalls* says which order is not to begin."""
+    """Serve the parent at the other end of *pipe* until it closes it; *recalls* carries the orders not to begin."""
     os.set_blocking(recalls, False)
     for descriptor in (pipe, lifeline, recalls):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - its only form
@@ -61,14 +60,14 @@ def _leave_it_to_the_parent(_number: int, _frame: object) -> None:
 
 
 def _die_with(lifeline: int) -> None:
-    """Wait for the parent's end of the lifeline to close, then take what handlers started along."""
+    """Wait for the parent's end of the lifeline to close, then kill this child and what its handlers started."""
     os.read(lifeline, 1)
     os.killpg(0, signal.SIGKILL)
 
 
 def _serve(end: socket.socket, orders: BinaryIO, recalls: int) -> None:
     handlers: dict[bytes, Handler] = {}
-    last = READY  # the order that was recalled last: that may be heard long before its turn comes
+    last = READY  # the newest order that was recalled; the order itself may come much later
     end.sendall(pack(Report(READY)))
     while (frame := _read(orders)) is not None:
         order = _decode(frame)
@@ -80,10 +79,10 @@ def _serve(end: socket.socket, orders: BinaryIO, recalls: int) -> None:
 
 
 def _recalled(recalls: int) -> int:
-    """Return the number of the order that was recalled since this was asked last, READY if none was."""
+    """Return the number of the order that was recalled since the last call, READY if none was."""
     try:
         return recalled(os.read(recalls, 4_096))
-    except OSError:  # nothing was said, or somebody closed it
+    except OSError:  # nothing is there, or a handler closed it
         return READY
 
 
@@ -125,7 +124,7 @@ def _build(recipe: Recipe) -> Handler | Failed:
             retryable_errors=recipe.retryable_errors,
             rules=recipe.rules,
         )
-    except BaseException as error:  # noqa: BLE001 - importing somebody's module runs somebody's code
+    except BaseException as error:  # noqa: BLE001 - importing a user's module runs user code
         trouble = HandlerError(
             f"a worker process cannot import the handler {recipe.address!r}; "
             "its module must import there by itself, as it does in `python -c 'import …'`"

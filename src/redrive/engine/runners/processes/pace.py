@@ -1,22 +1,21 @@
 """
 How quick a handler was lately.
 
-Owns the answer to one question: may a letter wait behind one of this handler's, in a child that
-is busy, although another child may be free before that one ends? Only if the wait will hardly
-be felt. Knows no letter and no process.
+Owns the decision to queue a letter in a busy child ahead of time: only if the handler's recent runs were short.
+Knows no letter and no process.
 """
 
 from __future__ import annotations
 
-_QUICK = 0.02  # seconds; to send the next letter beforehand saves about a hundredth of that
-_IN_A_ROW = 100  # so many letters that one in a hundred which takes long is enough to be careful
+_QUICK = 0.02  # seconds; sending the next letter ahead saves about a hundredth of that
+_IN_A_ROW = 100  # letters; one slow letter in a hundred is enough to stop sending ahead
 
 
 class Pace:
-    """Whether each of a handler's latest letters ended quickly; no, before there were enough of them."""
+    """Whether all recent letters of a handler ended quickly; False until there were enough of them."""
 
     def __init__(self) -> None:
-        self.is_quick = False  # whether the next one, too, will probably end before anybody minds
+        self.is_quick = False  # whether the next letter will probably be short, too
         self._in_a_row = 0
 
     def note(self, seconds: float) -> None:

@@ -1,8 +1,8 @@
 """
 The parent's end of a child's pipe.
 
-Owns reading and writing without ever blocking the event loop, however large a letter is.
-Knows reports, but not what follows from them.
+Owns reading and writing without ever blocking the event loop, however large a letter is. Knows reports, but not
+what follows from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _decode = msgspec.msgpack.Decoder(Report).decode
 
 
 class Pipe:
-    """Tells *reported* of each report, and *ended* once, why no more will come."""
+    """Calls *reported* with each report, and *ended* once, with the reason why no more will come."""
 
     def __init__(self, end: socket.socket, reported: Callable[[Report], None], ended: Callable[[str], None]) -> None:
         self._socket = end
@@ -37,7 +37,7 @@ class Pipe:
         self._loop.add_reader(end.fileno(), self._readable)
 
     def send(self, frame: bytes) -> None:
-        """Send *frame*, now or as the other end makes room; raise ConnectionError if there is nobody there."""
+        """Send *frame*, now or as the other end makes room; raise ConnectionError if it is closed."""
         sent = self._write(frame)
         if sent < len(frame):
             self._unsent = memoryview(frame)[sent:]
@@ -45,11 +45,11 @@ class Pipe:
 
     @property
     def is_sending(self) -> bool:
-        """Whether the other end has still to make room for the last frame; no other may be sent until then."""
+        """Whether a part of the last frame is still unsent; no other frame may be sent until then."""
         return bool(self._unsent)
 
     def close(self) -> None:
-        """Let go; *ended* is not called any more. May be called twice."""
+        """Close it; *ended* is not called any more. May be called twice."""
         if self._socket.fileno() < 0:
             return
         self._loop.remove_reader(self._socket.fileno())
@@ -67,7 +67,7 @@ class Pipe:
     def _flush(self) -> None:
         try:
             self._unsent = self._unsent[self._write(self._unsent) :]
-        except ConnectionError:  # reading says so too, after what it had still to say
+        except ConnectionError:  # reading meets it too, after the reports that are still in the pipe
             self._unsent = memoryview(b"")
         if not self._unsent:
             self._loop.remove_writer(self._socket.fileno())
@@ -91,7 +91,7 @@ class Pipe:
             self._end(f"sent what is no report ({error})")
             return
         for report in reports:
-            if self._socket.fileno() >= 0:  # else an earlier one was the last that we wanted to hear
+            if self._socket.fileno() >= 0:  # else an earlier report closed the pipe
                 self._reported(report)
 
     def _end(self, why: str) -> None:

@@ -1,15 +1,13 @@
 """
 Run handlers in child processes.
 
-Owns a pool of children and a record of which letter runs in which: one at a time, so
-that a death is the outcome of exactly the letter that ran. Children are spawned when
-letters wait for one, or before that when asked to. A letter whose child dies is Lost; one
-that is out of time has failed and its child is killed. Siblings notice neither.
+Owns a pool of children and which letter runs in which. A child runs one letter at a time, so that its death is the
+outcome of exactly that letter. The pool spawns children when letters wait, or earlier if asked. A letter whose child
+dies is Lost. A letter that is out of time has failed, and the pool kills its child. Siblings notice neither.
 
-When all children are busy with letters that end soon, each may be sent one more ahead, so that
-it need not wait for us between two letters. Such a letter waits as all others do, only
-elsewhere: it has not begun, its time is not counted, and if the child ends before its turn it
-is the first of those that wait again.
+When all children are busy with short letters, the pool may send each of them one letter ahead, so that a child need
+not wait for the pool between two letters. A letter sent ahead has not begun and its time does not count; if the child
+ends before the letter begins, the letter is first in line again. Knows no store and no decision.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from redrive.engine.runners.processes.frames import Report
 
 _START_LIMIT = 60.0  # seconds that a child has to start, and to import a handler
-_FEW_FAILURES = 3  # starts that fail in a row before waiting letters are told
+_FEW_FAILURES = 3  # starts that fail in a row before waiting letters are given back
 _FIRST_REST, _LONGEST_REST = 0.2, 30.0  # seconds between starts that fail
 _GOODBYE = 2.0  # seconds that an idle child has to end by itself
 _UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -68,7 +66,7 @@ class ProcessEngine:
         self._limits: dict[float, Limit[Child]] = {}  # by span
         self._children: set[Child] = set()  # alive and well, or starting
         self._idle: list[Child] = []
-        self._unprepared: dict[Child, Handler] = {}  # started ahead; what they are to import before anything else
+        self._unprepared: dict[Child, Handler] = {}  # started early; the handler that each imports first
         self._dying: set[Child] = set()
         self._all_buried = asyncio.Event()  # nothing is dying
         self._failures = 0  # starts that failed in a row
@@ -85,7 +83,7 @@ class ProcessEngine:
         self._hand_out()
 
     def prepare(self, handler: Handler) -> None:
-        """Start all children now and let them import *handler*, so that no letter will wait for that."""
+        """Start all children now and let them import *handler*, so that no letter waits for that."""
         while len(self._children) < self._size and self._spawn():
             pass
         self._unprepared = {child: handler for child in self._children if not child.is_ready}
@@ -117,7 +115,7 @@ class ProcessEngine:
             self._open.settle(run, STOPPED)
 
     def recall(self, queues: Collection[str], why: Interrupted) -> None:
-        """Give back what waits for a child, and what was sent ahead, in its turn; see `Engine.recall`."""
+        """Give back what waits for a child, and recall what was sent ahead; see `Engine.recall`."""
         for child in self._children:
             if child.ahead is not None and child.ahead.item.queue in queues:
                 child.recall(why)
@@ -156,7 +154,7 @@ class ProcessEngine:
     def _give(self, child: Child, run: ChildRun) -> None:
         try:
             child.give(run)
-        except ConnectionError:  # it has died, and we have not heard of it yet; this letter has not run
+        except ConnectionError:  # it has died a moment ago; this letter has not run
             self._waiting.appendleft(run)
             self.broken(child)
             return
@@ -165,11 +163,11 @@ class ProcessEngine:
                 self._idle.append(child)
             self._open.settle(run, Failed(failure_of(error, run.handler)))
             return
-        if run is child.run:  # the time of one that was sent ahead counts from when it begins
+        if run is child.run:  # a letter that was sent ahead has not begun, so its time does not count yet
             self._limit(child, run, 0.0 if run.recipe in child.recipes else _START_LIMIT)
 
     def _limit(self, child: Child, run: ChildRun | None, extra: float = 0.0) -> None:
-        """Let the time of *run*, which begins in *child*, count from now."""
+        """Count the time of *run*, which begins in *child*, from now."""
         span = None if run is None or run.handler.timeout is None else run.handler.timeout + extra
         limit = None if span is None else self._limits.get(span) or self._new_limit(span)
         if child.limit is not None and child.limit is not limit:
@@ -187,14 +185,14 @@ class ProcessEngine:
         if run is None:
             return
         self._dismiss(child)
-        child.retire()  # should it have ended just now after all, then we kill the next one, which is not to blame
+        child.retire()  # first: a report that arrives now must not begin the next letter in a child that we kill
         child.kill()
         self._take_back(child)
         self._open.settle(run, timed_out(run.handler))
         self._hand_out()
 
     def _take_back(self, child: Child) -> None:
-        """Let what was sent ahead wait here again, as the next to run; its child is dead, or killed and not heard."""
+        """Put what was sent ahead first in line again; its child is dead, or killed and no longer read."""
         run, child.ahead = child.ahead, None
         if run is not None and run in self._open:
             if run.recalled is None:
@@ -210,7 +208,7 @@ class ProcessEngine:
         self._open.open(run)
         return run
 
-    # ------------------------------------------------------------------ what children say
+    # ------------------------------------------------------------------ what children report
 
     def ready(self, child: Child) -> None:
         """Take up a child that has started."""
@@ -218,8 +216,8 @@ class ProcessEngine:
         handler = self._unprepared.pop(child, None)
         if handler is None:
             self._idle.append(child)
-        else:  # should that fail, the first letter will meet the same and say so
-            order = self._opened(handler, None, None, _nobody_asks)  # no letter: it only imports the handler
+        else:  # if that fails, the first letter meets the same error and reports it
+            order = self._opened(handler, None, None, _ignored)  # no letter: it only imports the handler
             self._give(child, order)
         self._hand_out()
 
@@ -247,10 +245,10 @@ class ProcessEngine:
         """
         Settle the letter that died with its child; replace the child if letters wait.
 
-        One that was sent ahead had not begun, because a child begins it only when it has reported
-        the one before. From that report on it is the one to blame, even if the child dies before it
-        has read it: a child may also die of reading a letter, one that its memory cannot hold, and
-        such a letter must not kill one child after the other for ever.
+        A letter that was sent ahead had not begun: a child begins it only after it has reported the one
+        before. After that report the loss is the letter's, even if the child dies before it has read the
+        letter: reading a letter that does not fit into memory also kills a child, and such a letter must
+        not kill one child after the other.
         """
         stillborn = child in self._children and not child.is_ready
         self._dismiss(child)
@@ -279,7 +277,7 @@ class ProcessEngine:
         return True
 
     def _cannot_start(self, why: str) -> None:
-        """Rest before the next try, longer each time; letters do not wait for ever."""
+        """Rest before the next try, longer each time; give waiting letters back after a few failures."""
         self._failures += 1
         rest = min(_FIRST_REST * 2.0 ** min(self._failures, 16), _LONGEST_REST)
         if self._rest is not None:
@@ -330,7 +328,7 @@ def _outcome(run: ChildRun, report: Report) -> Outcome:
 
 
 def _is_soon_free(child: Child, run: ChildRun) -> bool:
-    """Whether *run*, which *child* runs, ends before anybody minds to wait for that."""
+    """Whether *run*, which *child* runs, is so short that a letter may wait for its end."""
     return run.pace.is_quick and run.recipe in child.recipes and not child.is_receiving
 
 
@@ -345,7 +343,7 @@ def _recipe_of(handler: Handler) -> Recipe:
     )
 
 
-def _nobody_asks(_ticket: object, _outcome: Outcome) -> None:
+def _ignored(_ticket: object, _outcome: Outcome) -> None:
     pass
 
 
