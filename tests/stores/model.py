@@ -2,7 +2,8 @@
 What should be true: a small model of letters, written without looking at any store.
 
 It knows the state machine, order per key, `after`, leases and plans, as plain lists and
-sets. It has no indexes and no tokens: a stamp counts transactions.
+sets. It has no indexes and no tokens: a stamp counts transactions. All fields of a letter
+follow `core.changes`, as that was when the tests began: a build that is broken later differs.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from redrive.core.changes import accepted, archived, claimed, edited, replayed, restored, settled
+from redrive.core.letter import Status
+
 if TYPE_CHECKING:
-    from redrive.core.letter import Draft
+    from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
 
 NEEDS = {"replay": "failed", "archive": "failed", "cancel": "pending", "restore": "archived", "purge": "archived"}
@@ -30,6 +36,7 @@ class Known:
     stamp: int
     payload: bytes
     waits_for: set[str]
+    letter: Letter  # all its fields, but the token and for how many it waits
     attempts: int = 0
     losses: int = 0
     cycles: int = 0
@@ -79,6 +86,7 @@ class Model:
             stamp=self.stamp,
             payload=draft.payload,
             waits_for=waits_for,
+            letter=accepted(draft, now),
         )
         self.letters[draft.id] = known
         self._take_write_lock(known)
@@ -97,8 +105,9 @@ class Model:
             and (known.lane is None or self.heads.get(known.lane) == known.draft.id)
         )
 
-    def claim(self, known: Known, now: int, lease_ms: int) -> None:
+    def claim(self, known: Known, now: int, lease_ms: int, worker: str) -> None:
         known.attempts += 1
+        known.letter = claimed(known.letter, worker, now)
         known.claim, known.lease_ms = self.stamp, lease_ms
         self._to(known, "in_flight", now)
 
@@ -107,13 +116,14 @@ class Model:
         return known is not None and known.status == "in_flight" and known.claim == claim
 
     def settle(self, known: Known, move: Move, now: int) -> None:
+        known.letter = settled(known.letter, move, now)
         known.attempts -= not move.counts
         known.losses += move.loss
         if move.to == "pending":
             known.due_us = now + round(move.delay * 1e6)
         self._to(known, str(move.to), now)
 
-    def act(self, verb: str, known: Known, now: int) -> None:
+    def act(self, verb: str, known: Known, now: int, reason: str, plan: str = "") -> None:
         match verb:
             case "purge":
                 self.remove(known)
@@ -123,16 +133,27 @@ class Model:
                 known.cycles += 1
                 known.due_us = now
                 target = "pending"
+                told = {"by": "ada", "reason": reason, "plan": plan, "generation": None}
+                known.letter = replayed(known.letter, now, **told)
             case "restore":
                 target = known.archived_from
+                known.letter = restored(known.letter, Status(target), now, by="ada", plan=plan)
             case _:
                 known.archived_from, target = known.status, "archived"
+                known.letter = archived(known.letter, now, by="ada", plan=plan)
         self._to(known, target, now)
         self._line_up(known)
 
     def edit(self, known: Known, payload: bytes, now: int) -> None:
+        known.letter = edited(known.letter, payload, "text/plain", now)
         known.payload, known.version = payload, known.version + 1
         self._to(known, known.status, now)
+
+    def seen(self, known: Known) -> Letter:
+        """Return the letter as a store shows it, without the token."""
+        behind = known.lane is not None and self.heads.get(known.lane) != known.draft.id
+        waits = len(known.waits_for) + behind if known.status == "pending" else 0
+        return replace(known.letter, waits_for=waits)
 
     def remove(self, known: Known) -> None:
         del self.letters[known.draft.id]

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 from tests.stores.conftest import make_store
 from tests.stores.model import LIVE, NEEDS, Known, Model
 from tests.stores.samples import DELIVERED, check_books, failure, find_all, letter_id
@@ -144,7 +145,7 @@ class Machine(RuleBasedStateMachine):
         claims = self.run(self.store.claim([Want(queue, ("job",), limit)], lease=LEASE, worker="w"))
         self.check_claims(claims, queue, limit, now)
 
-    def check_claims(self, claims: Sequence[Claim], queue: str, limit: int, now: int) -> None:
+    def check_claims(self, claims: Sequence[Claim], queue: str, limit: int, now: int, worker: str = "w") -> None:
         """As many as there may be, none that may not run, and the oldest due of each priority."""
         runnable = self.model.runnable(queue, now)
         assert len(claims) == min(limit, len(runnable))
@@ -154,8 +155,9 @@ class Machine(RuleBasedStateMachine):
             got = [known for known in taken if known.draft.priority is priority]
             assert got == line[: len(got)]
         for each, known in zip(claims, taken, strict=True):
-            self.model.claim(known, now, self.clock.lease_ms() + int(LEASE * 1_000))
+            self.model.claim(known, now, self.clock.lease_ms() + int(LEASE * 1_000), worker)
             assert (each.attempts, each.losses, each.letter.payload) == (known.attempts, known.losses, known.payload)
+            assert each.letter == replace(known.letter, token=each.token)
             self.claims.append((each, self.model.stamp))
 
     @precondition(lambda self: self.claims)
@@ -230,8 +232,11 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(MoveRefused):
                 self.run(call)
             return
-        assert [letter.id for letter in self.run(call)] == [known.draft.id]
-        self.model.act(verb, known, now)
+        before = self.model.seen(known)
+        [letter] = self.run(call)
+        self.model.act(verb, known, now, "why not")
+        expected = before if verb == "purge" else self.model.seen(known)
+        assert letter == replace(expected, token=letter.token)
 
     @precondition(lambda self: self.model.letters)
     @rule(which=ANY, behind=st.integers(0, 1))
@@ -244,8 +249,9 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises((MoveRefused, EditConflict)):
                 self.run(call)
             return
-        assert self.run(call).payload == payload
+        letter = self.run(call)
         self.model.edit(known, payload, now)
+        assert letter == replace(self.model.seen(known), token=letter.token)
 
     @precondition(lambda self: self.model.letters)
     @rule(which=ANY, first_page=st.integers(0, 2))
@@ -271,7 +277,7 @@ class Machine(RuleBasedStateMachine):
         step = self.run(self.store.step(plan_id, limit=limit))
         assert list(step.acted) == [known.draft.id for known in expected]
         for known in expected:
-            self.model.act(verb, known, now)
+            self.model.act(verb, known, now, "all", plan_id)
             self.plans[plan_id] = (verb, cutoff, known.place)
 
     @rule(queue=QUEUES)
@@ -317,6 +323,7 @@ class Machine(RuleBasedStateMachine):
             assert (letter.payload, letter.payload_version) == (known.payload, known.version)
             assert (letter.cycles, letter.due_us) == (known.cycles, known.due_us)
             assert (letter.worker is not None) == (known.status == "in_flight")
+            assert letter == replace(self.model.seen(known), token=letter.token)
             self._token_grew(letter_id_, letter.token, known.stamp)
         flying = Counter(
             letter.key for letter in letters.values() if letter.status == "in_flight" and letter.queue == "lane"
@@ -351,7 +358,7 @@ class Machine(RuleBasedStateMachine):
             self._rescue(Interrupted())
             for known in [known for known in self.model.letters.values() if known.status == "failed"]:
                 self.run(self.store.act("replay", [known.draft.id], by="ada", reason="the end"))
-                self.model.act("replay", known, self.begin())
+                self.model.act("replay", known, self.begin(), "the end")
             for queue in ("work", "lane"):
                 self._deliver_all(queue)
         assert all(self.model.stuck(known) for known in self.model.letters.values() if known.status in LIVE)
@@ -361,7 +368,7 @@ class Machine(RuleBasedStateMachine):
         now = self.begin()
         made = len(self.claims)
         claims = self.run(self.store.claim([Want(queue, ("job",), 100)], lease=LEASE, worker="end"))
-        self.check_claims(claims, queue, 100, now)
+        self.check_claims(claims, queue, 100, now, "end")
         chosen, now = self.claims[made:], self.begin()
         settlements = [(claim, DELIVERED) for claim, _ in chosen]
         self.check_settled(chosen, settlements, self.run(self.store.settle(settlements)), now)
