@@ -23,7 +23,7 @@ from redrive.desk.desk import Desk
 from redrive.drafts import drafts_of, make_draft
 from redrive.engine.clock import SystemClock
 from redrive.engine.handler import build_handler
-from redrive.engine.options import breaker_problems
+from redrive.engine.options import breaker_problems, with_defaults
 from redrive.engine.queue_limits import QueueLimits, queue_spec
 from redrive.engine.worker.facts import accepted
 from redrive.engine.worker.stop_signals import hearing
@@ -37,7 +37,7 @@ from redrive.sync.calls import Sync
 from redrive.wiring import build_worker, open_outboxes, open_reporter, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from redrive.core.budget import BudgetRules
@@ -83,6 +83,9 @@ class Redrive:
         self._breakers: dict[str, BreakerRules] = {}
         self._budgets: dict[str, BudgetRules | None] = {}
         self._subscriptions: list[tuple[str, str]] = []
+        self._given: dict[str, Options] = {}  # what each handler was registered with
+        self._defaults: dict[str, Options] = {}  # by the first part of a kind
+        self._on_open: list[Callable[[], Awaitable[None]]] = []
         self._outboxes: Outboxes | None = None
         self._url = None if store else self.settings.url
         self._opening = threading.Lock()
@@ -111,11 +114,27 @@ class Redrive:
                 f"cannot register a second handler for {kind!r}: {self.handlers[kind].name!r} has it; "
                 "give one of them another kind"
             )
-        handler = build_handler(kind, function, **options)
-        self.handlers[kind] = handler
+        defaults = self._defaults.get(str(kind).partition(".")[0], {})
+        handler = build_handler(kind, function, **with_defaults(options, defaults))
+        self.handlers[kind], self._given[kind] = handler, options
         if handler.breaker is not None:
             self._breakers.setdefault(handler.breaker, BreakerRules())
         return handler
+
+    def handler_defaults(self, name: str, **options: Unpack[Options]) -> None:
+        """
+        Give *options* to the handlers of *name* and of kinds below it (`stripe`, `stripe.invoice.paid`).
+
+        A handler keeps each option that it was registered with. Handlers that are registered already get them, too.
+        """
+        self._defaults[name] = options
+        for kind in [kind for kind in self.handlers if kind.partition(".")[0] == name]:
+            function, given = self.handlers.pop(kind).function, self._given[kind]
+            self.add_handler(kind, function, **given)
+
+    def on_open(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Await *prepare* each time after the store was opened, before a worker claims letters; sources use it."""
+        self._on_open.append(prepare)
 
     def publisher(self, kind: str, publisher: Publisher, **options: Unpack[Options]) -> Handler:
         """
@@ -338,6 +357,8 @@ class Redrive:
         await self._declare_subscriptions()
         self.hub.listen(log_facts, routine=logs_routine())
         self._report()
+        for prepare in self._on_open:
+            await prepare()
         self._opened_by = os.getpid()
 
     def _report(self) -> None:

@@ -69,6 +69,14 @@ def problems_of(options: Mapping[str, Any]) -> Iterator[str]:
         yield from _policy_problems(policy)
 
 
+def with_defaults(given: Options, defaults: Options) -> Options:
+    """Return *given* with what only *defaults* say; errors that either calls terminal are terminal."""
+    listed = given.get("terminal_errors", ())
+    if not defaults or not isinstance(listed, (tuple, list, set, frozenset)):
+        return {**defaults, **given}
+    return {**defaults, **given, "terminal_errors": (*defaults.get("terminal_errors", ()), *listed)}
+
+
 def breaker_problems(name: object, rules: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the names and types of a breaker's *rules*; `BreakerRules` knows what makes sense."""
     if not _is_name(name):

@@ -19,3 +19,24 @@ What it promises, and the tests in `tests/sources/webhook` that keep it:
 - A forward goes to the address that was checked, and to no host that a letter chose (`forwarding`).
 - No payload, header value or secret is in a log, a metric or an answer (`test_nothing_leaks`).
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redrive.sources.webhook.forwarding.forward import Forward
+    from redrive.sources.webhook.inbox import Inbox
+    from redrive.sources.webhook.source import Source
+
+__all__ = ["Forward", "Inbox", "Source"]
+_PLACES = {"Forward": "forwarding.forward", "Inbox": "inbox", "Source": "source"}  # `settings` needs none of them
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return found

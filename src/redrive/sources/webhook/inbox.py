@@ -1,0 +1,201 @@
+"""
+The inbox: sources in front of an application.
+
+Owns how sources, the application and the ASGI sides are put together, the worker that the lifespan starts, and which
+handlers take a source's events. Knows no request and no signature.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Literal
+
+from redrive.core.classify import INBOX
+from redrive.engine.clock import unix_ms
+from redrive.errors import RedriveError, SettingsError
+from redrive.signals.log import write
+from redrive.sources.webhook.checking import Checker
+from redrive.sources.webhook.config import QUEUE
+from redrive.sources.webhook.counts import Counts
+from redrive.sources.webhook.receiving.admin import Admin
+from redrive.sources.webhook.receiving.body import Bodies
+from redrive.sources.webhook.receiving.intake import Intake
+from redrive.sources.webhook.receiving.public import Receiver
+from redrive.sources.webhook.source import Source, names_of, read_source
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping, Sequence
+
+    from redrive.sources.webhook.config import InboxConfig
+    from redrive.sources.webhook.port import App
+    from redrive.sources.webhook.receiving.answers import Send
+    from redrive.sources.webhook.receiving.body import Receive
+
+_KEPT_OPTIONS = ("policy", "rules", "breaker", "timeout", "concurrency", "engine", "succeeded")
+
+
+def _unix_now() -> float:
+    return unix_ms() / 1_000
+
+
+class Inbox:
+    """
+    An ASGI application that keeps webhooks as letters of *app*: `POST /{source}`.
+
+    *sources* are those of `[inbox.sources]` in the settings if not given. With *workers*="elsewhere" another process
+    has the handlers. `inbox.lifespan` starts the worker; `inbox.admin` answers operators. Raise SettingsError with
+    every problem at once.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        sources: Iterable[Source] | None = None,
+        *,
+        workers: Literal["here", "elsewhere"] = "here",
+        now: Callable[[], float] = _unix_now,
+    ) -> None:
+        if workers not in ("here", "elsewhere"):
+            raise SettingsError([f"workers is {workers!r} and must be 'here' or 'elsewhere'"])
+        self.app, self.workers = app, workers
+        self.config: InboxConfig = app.settings.inbox_config
+        self.sources = names_of(tuple(sources) if sources is not None else read_sources(app.settings.inbox))
+        checkers = _checkers(self.sources.values(), app.settings.secret)
+        self.counts = Counts()
+        intake = Intake(app, self.config, self.counts, now, elsewhere=workers == "elsewhere")
+        self._receiver = Receiver(checkers, intake, Bodies(self.config))
+        self.admin = Admin(app, self.sources, self.counts, self.reasons)
+        self._worker: asyncio.Task[bool] | None = None
+        self._is_leaving = self._has_warned = False
+        self._declare()
+
+    # ------------------------------------------------------------------ handlers
+
+    def _declare(self) -> None:
+        """Tell the application of the inbox's queue and of what handlers of its sources get if they say nothing."""
+        self.app.queue(QUEUE, max_size=self.config.queue_maxsize)
+        for source in self.sources.values():
+            self.app.handler_defaults(
+                source.name,
+                queue=QUEUE,
+                policy=self.config.policy,
+                rules=INBOX,
+                terminal_errors=tuple(source.terminal_errors),
+            )
+        days = {"retention_delivered_days": self.config.retention_days}
+        if self.config.retention_failed_days is not None:
+            days["retention_failed_days"] = self.config.retention_failed_days
+        given = self.app.settings.model_fields_set
+        self.app.settings = self.app.settings.model_copy(
+            update={name: value for name, value in days.items() if name not in given}
+        )
+        self.app.on_open(self._adopt)
+
+    async def _adopt(self) -> None:
+        """Let a source's own handler take letters of its types that have no handler of their own any more, or yet."""
+        for status in ("pending", "failed"):
+            for tally in await self.app.store.tallies(status):
+                name = tally.kind.partition(".")[0]
+                if name in self.sources and tally.kind not in self.app.handlers and name in self.app.handlers:
+                    own = self.app.handlers[name]
+                    options = {option: getattr(own, option) for option in _KEPT_OPTIONS}
+                    self.app.add_handler(tally.kind, own.function, queue=tally.queue, **options)
+
+    # ------------------------------------------------------------------ serving
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan of an inbox that stands alone."""
+        if scope["type"] == "lifespan":
+            await self._serve_lifespan(receive, send)
+        elif scope["type"] == "http":
+            self._warn()
+            await self._receiver(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    def reasons(self) -> list[str]:
+        """Return why the inbox is not ready to take events; nothing if it is."""
+        if self._is_leaving:
+            return ["it is shutting down"]
+        if self.workers == "here" and self.app.handlers and (self._worker is None or self._worker.done()):
+            return ["its worker does not run"]
+        return []
+
+    def leave(self) -> None:
+        """Say that the process is about to end: `/ready` turns 503 while requests under way finish."""
+        self._is_leaving = True
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _asgi: object = None) -> AsyncIterator[None]:
+        """Open the application and run its worker meanwhile: `FastAPI(lifespan=inbox.lifespan)`."""
+        await self.app.open()
+        if self.workers == "here" and self.app.handlers:
+            self._worker = asyncio.create_task(self.app.run(signals=False), name="redrive inbox worker")
+            self._worker.add_done_callback(_report)
+        try:
+            yield
+        finally:
+            self.leave()
+            await self._stop_worker()
+            await self.app.close()
+
+    async def _stop_worker(self) -> None:
+        if self._worker is None:
+            return
+        await asyncio.sleep(0)  # a worker that was started a moment ago can be told to stop only once it runs
+        self.app.stop()
+        with contextlib.suppress(RedriveError):  # it was reported when it ended
+            await self._worker
+
+    def _warn(self) -> None:
+        if self.workers == "here" and self._worker is None and not self._has_warned:
+            self._has_warned = True
+            told = "events are kept, and no worker of this inbox runs"
+            hint = "pass lifespan=inbox.lifespan to your application, or say Inbox(…, workers='elsewhere')"
+            write("warning", "inbox.no_worker", {"told": told, "do": hint})
+
+    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self.lifespan())
+            except RedriveError as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def read_sources(table: dict[str, Any]) -> Sequence[Source]:
+    """Return the sources of `[inbox.sources]`; raise SettingsError with every problem at once."""
+    tables = table.get("sources", {})
+    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+        raise SettingsError(["[inbox.sources] must hold one table for each source, such as [inbox.sources.stripe]"])
+    made, problems = [], []
+    for name, each in tables.items():
+        try:
+            made.append(read_source(name, each))
+        except SettingsError as error:
+            problems += error.problems
+    if problems:
+        raise SettingsError(problems)
+    return made
+
+
+def _checkers(sources: Iterable[Source], read: Callable[[str], str]) -> dict[str, Checker]:
+    made, problems = {}, []
+    for source in sources:
+        try:
+            made[source.name] = Checker(source, read)
+        except SettingsError as error:
+            problems += error.problems
+    if problems:
+        raise SettingsError(problems)
+    return made
+
+
+def _report(worker: asyncio.Task[bool]) -> None:
+    if not worker.cancelled() and (error := worker.exception()) is not None:
+        write("error", "inbox.worker_ended", {"error_type": type(error).__name__, "do": "restart the process"})
