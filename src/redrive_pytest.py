@@ -1,8 +1,8 @@
 """
-Fixtures for users' tests, found by pytest itself where redrive is installed.
+Fixtures for users' tests; pytest finds them where redrive is installed.
 
-Owns the fixture alone; what it gives is in `redrive.testing`. A module of its own beside the package, and with no
-import of it before a test asks: pytest loads plugins before it measures coverage.
+Owns only the fixture; `redrive.testing` does the work. It is a module outside the package and imports the package only
+when a test asks for the fixture, because pytest loads plugins before it measures coverage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def redrive_drive() -> Iterator[Callable[..., SyncDrive]]:
-    """Give what drives an application in a plain test function, until the test ends."""
+    """Return a function that drives an application in a plain test function until the test ends."""
     from redrive.testing import drive_sync  # noqa: PLC0415 - see above
 
     with contextlib.ExitStack() as ended:

@@ -12,20 +12,22 @@ RedriveError
 ├── AmbiguousId              several letters have an id that ends like this
 ├── PlanNotFound             no plan has this id
 ├── MoveRefused              the letter's status does not allow this
-├── EditConflict             somebody changed the letter since it was read
-├── QueueFull                the queue holds as many letters as it may
+├── EditConflict             the letter was changed since it was read
+├── QueueFull                the queue holds its maximum of letters
 ├── CopyRefused              letters cannot be copied from this store, or to that one
 ├── NotSupported             this store cannot do that
 ├── SourceError              a source cannot be used as asked
-├── WorkerExhausted          too many of a worker's threads hang; start it anew
+├── WorkerExhausted          too many of a worker's threads hang; start it again
 └── StoreError
     ├── StoreUnavailable     try again later; nothing was acknowledged
     ├── StoreClosed          the store was closed
     ├── StoreDamaged         the file is not a redrive database, or it is broken
-    └── SchemaMismatch       the database's schema does not fit this release
+    └── SchemaMismatch       the database's schema does not fit this version of redrive
 
-What a handler raises to steer its letter is not an error of ours:
+What a handler raises to steer its letter does not derive from RedriveError:
 Reject (terminal, also named TerminalHandlerError) and RetryAfter.
+
+Owns the tree of errors. Knows nothing else: every room may import it.
 """
 
 
@@ -83,19 +85,19 @@ class PlanNotFound(RedriveError):
 
     def __init__(self, plan_id: str) -> None:
         self.plan_id = plan_id
-        super().__init__(f"no plan has the id {plan_id!r}")
+        super().__init__(f"no plan has the id {plan_id!r}; starting a plan prints its id")
 
 
 class MoveRefused(RedriveError):
-    """The letter's status does not allow what was asked."""
+    """The letter's status does not allow this."""
 
 
 class EditConflict(RedriveError):
-    """Somebody changed the letter since it was read; nothing was written."""
+    """The letter was changed since it was read; nothing was written."""
 
 
 class QueueFull(RedriveError):
-    """The queue holds as many letters as it may; none of the call's letters was kept."""
+    """The queue holds its maximum of letters; none of the call's letters was kept."""
 
     def __init__(self, queue: str, max_size: int) -> None:
         self.queue, self.max_size = queue, max_size
@@ -107,11 +109,11 @@ class QueueFull(RedriveError):
 
 
 class CopyRefused(RedriveError):
-    """Letters cannot be copied from this store now, or not to that one; none was copied."""
+    """Letters cannot be copied from this store now, or to that one; none was copied."""
 
 
 class NotSupported(RedriveError):
-    """This store cannot do that; its `features` say so."""
+    """This store cannot do that; see its `features`."""
 
 
 class SourceError(RedriveError):
@@ -119,7 +121,7 @@ class SourceError(RedriveError):
 
 
 class WorkerExhausted(RedriveError):
-    """Too many of a worker's threads hang in handlers that ran out of time: it has to be started anew."""
+    """Too many of a worker's threads hang in handlers that ran out of time; start the worker again."""
 
 
 class StoreError(RedriveError):
@@ -139,7 +141,7 @@ class StoreDamaged(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The database's schema does not fit this release; the message names the way out."""
+    """The database's schema does not fit this version of redrive; the message names the way out."""
 
 
 class Reject(Exception):  # users raise it to reject: it reads as the verb

@@ -1,9 +1,9 @@
 """
 For users' tests: an application on a clock that only the test moves.
 
-Owns the fake clock and the driving of a worker by hand, so that no test sleeps, waits for a
-retry, or leaves a file behind. Everything else is the real thing: the same engine, the same
-decisions, and a store that passes the suite of every other store. Knows no test framework.
+Owns the fake clock and a worker that the test drives by hand, so that no test sleeps, waits for a retry, or leaves a
+file behind. Everything else is the real thing: the same engine, the same decisions, and a store that passes the same
+test suite as every other store. Knows no test framework.
 
     async def test_an_order_is_shipped_once_the_warehouse_is_back():
         async with drive(app) as test:
@@ -47,67 +47,67 @@ __all__ = ["Drive", "FakeClock", "SyncDrive", "drive", "drive_sync", "drive_work
 
 T = TypeVar("T")
 
-_PATIENCE = 10.0  # real seconds that a handler may take before a test is told that it hangs
+_PATIENCE = 10.0  # real seconds that a handler may take before the test fails
 _MOST_ROUNDS = 10_000
-_STALL = 1.0  # real seconds after which a handler with a time limit is taken to hang, if nothing says so before
-_GLANCE = 0.02  # real seconds between two looks at handlers that still run
-_TURNS = 1_000  # of the event loop, in which others may still have something to do
-_STEP = 1.0  # seconds to let pass when letters are due but held back: by a breaker, a rate, another's lease
+_STALL = 1.0  # real seconds after which a handler with a time limit counts as hanging
+_GLANCE = 0.02  # real seconds between two checks of handlers that still run
+_ITERATIONS = 1_000  # of the event loop, in which other tasks may still do something
+_STEP = 1.0  # seconds to advance when letters are due but held back: by a breaker, a rate, another worker's lease
 
 
 class _Alarm:
-    """A call that waits for its time."""
+    """A call at a later time."""
 
     def __init__(self, callback: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self.callback, self.given, self.cancelled = callback, given, False
 
     def cancel(self) -> None:
-        """Let it not be called."""
+        """Cancel the call."""
         self.cancelled = True
 
 
 class FakeClock(ManualClock):
     """
-    Time that passes when told to, and loaded dice.
+    A clock that only the test moves, and chosen draws.
 
-    Serves the engine and a store alike; time limits of handlers follow it, too. `draws` are the
-    numbers that jitter will draw, first to last; once they are used up, every draw is 0.5.
+    Serves the engine and a store; time limits of handlers follow it, too. `draws` are the numbers that jitter will
+    draw, first to last; after them, every draw is 0.5.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.draws: list[float] = []
-        self._reached = 0.0  # seconds; what rang was due by then
+        self._reached = 0.0  # seconds; the due time of the newest call
         self._order = count()
         self._alarms: list[tuple[float, int, _Alarm]] = []  # a heap
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def monotonic(self) -> float:
-        """Return the seconds that have been let pass, plus a constant."""
+        """Return the seconds that have passed, plus a constant."""
         return max(self._lease_us / 1_000_000, self._reached)
 
     time = monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let *seconds* pass; handlers that are out of time by then hear of it in the event loop's next turn."""
+        """Let *seconds* pass; handlers that are out of time by then are stopped in the event loop's next iteration."""
         super().advance(seconds)
         if self._loop is not None and self._alarms:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and its handlers with it
                 self._loop.call_soon_threadsafe(self._ring)
 
     def timers(self) -> FakeClock:
-        """Return itself: what tells handlers that they are out of time is this clock."""
+        """Return itself: this clock measures the handlers' time limits."""
         self._loop = asyncio.get_running_loop()
         return self
 
     def call_at(self, when: float, callback: Callable[..., Any], *given: Any) -> _Alarm:
-        """Call *callback* once the clock was advanced so far."""
+        """Call *callback* once the clock has reached *when*."""
         alarm = _Alarm(callback, given)
         heapq.heappush(self._alarms, (when, next(self._order), alarm))
         return alarm
 
     def call_later(self, delay: float, callback: Callable[..., Any], *given: Any) -> _Alarm:
-        """Call *callback* once the clock was advanced by so many seconds."""
+        """Call *callback* once the clock has advanced by *delay* seconds."""
         return self.call_at(self.monotonic() + delay, callback, *given)
 
     @property
@@ -129,7 +129,7 @@ class FakeClock(ManualClock):
     async def sleep(self, seconds: float) -> None:
         """Let *seconds* pass at once."""
         self.advance(seconds)
-        await asyncio.sleep(0)  # others get their turn, as with a real sleep
+        await asyncio.sleep(0)  # other tasks run, as with a real sleep
 
     def block(self, seconds: float) -> None:
         """Let *seconds* pass at once."""
@@ -142,10 +142,10 @@ class DrivenApp(Protocol):
     hub: Hub
 
     def using(self, store: Store, clock: Clock) -> AbstractContextManager[None]:
-        """Keep letters in *store* and go by *clock* meanwhile."""
+        """Use *store* and *clock* inside the block."""
 
     def parts(self) -> Parts:
-        """Put a worker together without running it."""
+        """Build a worker without running it."""
 
     async def open(self) -> None:
         """Open the store and declare the queues."""
@@ -160,10 +160,10 @@ class DrivenApp(Protocol):
 @asynccontextmanager
 async def drive(app: DrivenApp, *, clock: FakeClock | None = None, store: Store | None = None) -> AsyncIterator[Drive]:
     """
-    Swap an empty memory store on a fake clock into *app*, and hand out what runs its letters.
+    Give *app* an empty memory store on a fake clock, and yield a `Drive` that runs its letters.
 
-    *store*, if given, is used instead; it should be on the same *clock*. Afterwards the
-    application has its own store and clock again. Do not call `app.run` inside.
+    *store*, if given, is used instead; it should use the same *clock*. After the block the application has its own
+    store and clock again. Do not call `app.run` inside.
     """
     clock = clock or FakeClock()
     store = store or MemoryStore(clock)
@@ -184,7 +184,7 @@ async def drive(app: DrivenApp, *, clock: FakeClock | None = None, store: Store 
 
 class Drive:
     """
-    A worker that moves only when told to. Made by `drive`.
+    A worker that runs only when the test says so. Made by `drive`.
 
     `clock` is its time, `store` keeps the letters, `facts` is everything announced so far.
     """
@@ -198,9 +198,9 @@ class Drive:
         """
         Run all letters to their end; the clock jumps from one due time to the next.
 
-        Ends when nothing is left to do: every letter is delivered or failed, waits for one that
-        failed, or stands in a paused queue. Raise AssertionError after so many *rounds*, or when
-        a handler takes more than *patience* real seconds.
+        Ends when nothing is left to do: every letter is delivered or failed, waits for a failed one, or is in a
+        paused queue. Raise AssertionError after *rounds* rounds, or when a handler takes more than *patience* real
+        seconds.
         """
         for _ in range(rounds):
             await self.tick(rounds=rounds, patience=patience)
@@ -212,9 +212,9 @@ class Drive:
 
     async def tick(self, *, rounds: int = _MOST_ROUNDS, patience: float = _PATIENCE) -> None:
         """
-        Run what is due now, and what becomes due through it, to its end; the clock stands still.
+        Run what is due now, and what becomes due by that, to its end; the clock does not move.
 
-        Only where handlers hang it jumps, to the first of their time limits.
+        Only if all handlers hang does it jump, to the first of their time limits.
         """
         await self.worker.attend()
         for _ in range(rounds):
@@ -224,7 +224,7 @@ class Drive:
                 return
             if rest and self.capacity.running:
                 await self._handlers(patience)
-        raise AssertionError(f"there was always more to do, {rounds} rounds long; does a handler enqueue its own kind?")
+        raise AssertionError(f"there was more to do after {rounds} rounds; does a handler enqueue its own kind?")
 
     async def letters(self, query: str = "") -> list[Letter]:
         """Return every letter that matches, newest first."""
@@ -249,7 +249,7 @@ class Drive:
         await self.worker.finish()
 
     async def _handlers(self, patience: float) -> None:
-        """Wait for a handler to end; where all of them hang, let the first run out of its time."""
+        """Wait for a handler to end; if all of them hang, advance to the first time limit."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not await self._ended():
@@ -265,9 +265,9 @@ class Drive:
                     await asyncio.wait_for(self.processor.wake.wait(), min(_GLANCE, patience))
 
     async def _ended(self) -> bool:
-        """Give everybody a turn who can use one; return whether a handler has ended."""
+        """Let other tasks run as long as they can; return whether a handler has ended."""
         loop = asyncio.get_running_loop()
-        for _ in range(_TURNS):
+        for _ in range(_ITERATIONS):
             await asyncio.sleep(0)
             if self.processor.wake.is_set() or not getattr(loop, "_ready", None):
                 break
@@ -275,10 +275,10 @@ class Drive:
 
     def _nothing_happens_within(self, limit: float) -> bool:
         """
-        Say whether it is certain that the handlers under way end in no less than *limit* seconds.
+        Whether it is certain that no running handler ends within *limit* seconds.
 
-        It is if the event loop waits for no file, no socket, no timer before that, and every other thread rests
-        where it did when the test began. Where the loop does not tell (it is not asyncio's), it is not certain.
+        It is, if the event loop waits for no file, no socket and no earlier timer, and every other thread is where it
+        was when the test began. It is not, if the loop is not asyncio's own and cannot be inspected.
         """
         loop: Any = asyncio.get_running_loop()
         try:
@@ -290,7 +290,7 @@ class Drive:
         return idle and still and loop.time() + limit < min(timers, default=float("inf"))
 
     async def _let_pass(self, seconds: float) -> None:
-        """Let *seconds* pass in steps, with a sign of life at each: a worker whose handlers hang is not dead."""
+        """Let *seconds* pass in steps, with a heartbeat at each: a worker whose handlers hang is not dead."""
         step = self.worker.lease / 3
         while seconds > step:
             self.clock.advance(step)
@@ -307,7 +307,7 @@ class Drive:
 
 
 def _resting() -> dict[int, tuple[int, int]]:
-    """Return where each other thread stands now: one that stands there again has nothing to do for us."""
+    """Return where each other thread is now: a thread that is there again later does no work for the test."""
     me = threading.get_ident()
     frames = sys._current_frames()  # noqa: SLF001 - documented, for such purposes
     return {thread: (id(frame), frame.f_lasti) for thread, frame in frames.items() if thread != me}
@@ -327,7 +327,7 @@ def drive_sync(app: DrivenApp, *, clock: FakeClock | None = None, store: Store |
 
 class SyncDrive:
     """
-    A worker that moves only when told to, for plain functions. Made by `drive_sync`.
+    A worker that runs only when the test says so, for plain functions. Made by `drive_sync`.
 
     `clock` is its time, `facts` is everything announced so far; `run` runs any coroutine, such as
     `test.run(app.desk.replay(…))`.
@@ -338,7 +338,7 @@ class SyncDrive:
         self.clock, self.facts, self.store = test.clock, test.facts, test.store
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return what *coroutine* returns; it runs where the application does."""
+        """Return what *coroutine* returns; it runs on the application's event loop."""
         result: T = self._run(coroutine)
         return result
 
@@ -376,7 +376,7 @@ async def drive_worker(
     ordering: Ordering = "key_hash",
     clock: FakeClock | None = None,
 ) -> AsyncIterator[WorkerDrive]:
-    """Hand out what runs the worker of a Kafka consumer on records that the test makes up, without a broker."""
+    """Yield a `WorkerDrive` that runs a Kafka consumer's worker on the test's own records, without a broker."""
     from redrive.sources.kafka.testing import WorkerDrive  # noqa: PLC0415 - most tests are of other things
 
     test = WorkerDrive(worker, clock or FakeClock(), execution=execution, kafka=kafka, ordering=ordering)

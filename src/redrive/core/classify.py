@@ -1,21 +1,19 @@
 """
 What kind of failure it was, and whether it can heal.
 
-Owns the order in which an error is judged: what the handler said itself, the policy's
-lists, the error's type and its causes, a status it carries, errno, its text, the
-default. The answer says which rule matched. Knows no delay and no state: `decide` does.
+Owns the order of the rules: what the handler raised on purpose, the policy's lists, the error's type and its causes,
+a status that it carries, errno, its text, the default. The answer names the rule that matched. Knows no delay and no
+state: `decide` does.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache
-from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from redrive.core.failures import known
+from redrive.core.failures import carried, known
 from redrive.core.failures.describe import (
     MESSAGE_LIMIT,
     NAME_LIMIT,
@@ -32,7 +30,7 @@ from redrive.core.failures.describe import (
 from redrive.core.failures.fingerprint import Fingerprint, fingerprint
 from redrive.core.failures.known import Meaning
 from redrive.core.letter import Category, Failure
-from redrive.core.policy import DEFAULT_RETRY_POLICY, LONGEST
+from redrive.core.policy import DEFAULT_RETRY_POLICY
 from redrive.errors import Reject, RetryAfter
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
     from redrive.core.policy import ErrorNames, RetryPolicy
 
-_RULE_LIMIT = 500  # characters; rules quote names of classes and codes, which strangers choose
+_RULE_LIMIT = 500  # characters; rules quote names of classes and codes, which other people choose
 _NO_FINGERPRINT = Fingerprint("", "", "")
 _REJECTS = {"Reject", "TerminalHandlerError", "redrive.errors.Reject", "redrive.Reject", "redrive.TerminalHandlerError"}
 _HOPELESS = frozenset({Category.PERMISSION, Category.VALIDATION, Category.PERMANENT})
@@ -51,7 +49,7 @@ class Undecodable(Exception):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source thinks of errors: which are terminal, and what an unknown one is."""
+    """How a source judges errors: which are terminal, and what an unknown one is."""
 
     name: str
     unknown: Category = Category.TRANSIENT
@@ -59,7 +57,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     terminal_categories: frozenset[Category] = frozenset()
     undecodable_is_terminal: bool = True
     reads_texts: bool = False  # text decides for exceptions, too, and a plain ValueError is a validation failure
-    is_grouped: bool = True  # frames and fingerprint are kept; where nobody groups, every retry would pay for them
+    is_grouped: bool = True  # frames and fingerprint are kept; a source without groups should not pay for them
     is_traced: bool = True  # the traceback is kept
 
 
@@ -71,7 +69,7 @@ WORKFLOW = Rules(name="workflow", unknown=Category.PERMANENT, terminal_categorie
 
 
 class Judgement(NamedTuple):
-    """A judgement before it is put on record."""
+    """What the rules say about one error."""
 
     category: Category
     rule: str
@@ -80,7 +78,7 @@ class Judgement(NamedTuple):
 
 
 def classify(error: BaseException, policy: RetryPolicy, rules: Rules = HANDLER) -> Failure:
-    """Return *error* as a Failure: described, judged, fingerprinted; never raises, whatever *error* is."""
+    """Return *error* as a Failure: described, judged, fingerprinted; never raises."""
     error_type, message, frames = describe(error) if rules.is_grouped else (*say(error), ())
     return _failure(error_type, message, frames, _judge(error, policy, rules), rules, own_text(error))
 
@@ -92,23 +90,23 @@ def classify_text(
     rules: Rules = HANDLER,
     frames: Sequence[str] = (),
 ) -> Failure:
-    """Return a Failure for an error that arrives as text: from another process, a queue of somebody else's."""
-    name, said = clean(error_type, NAME_LIMIT), clean(message, MESSAGE_LIMIT)
-    verdict = (
+    """Return a Failure for an error that arrives as text: from another process, or another system's queue."""
+    name, text = clean(error_type, NAME_LIMIT), clean(message, MESSAGE_LIMIT)
+    judgement = (
         _by_own_name(name)
         or _by_lists([(None, {name, name.rpartition(".")[2]})], policy)
         or _by_names([_key(name)], rules)
-        or _by_text(f"{name}: {said}", rules)
+        or _by_text(f"{name}: {text}", rules)
         or _unknown(rules)
     )
-    return _failure(name, said, tuple(frames), verdict, rules)
+    return _failure(name, text, tuple(frames), judgement, rules)
 
 
 def _failure(
     error_type: str,
     message: str,
     frames: tuple[str, ...],
-    verdict: Judgement,
+    judgement: Judgement,
     rules: Rules,
     own: str | None = None,
 ) -> Failure:
@@ -116,10 +114,10 @@ def _failure(
     return Failure(
         error_type=error_type,
         message=message,
-        category=verdict.category,
-        rule=clean(verdict.rule, _RULE_LIMIT),
-        terminal=verdict.terminal,
-        retry_after=None if verdict.terminal else verdict.retry_after,
+        category=judgement.category,
+        rule=clean(judgement.rule, _RULE_LIMIT),
+        terminal=judgement.terminal,
+        retry_after=None if judgement.terminal else judgement.retry_after,
         frames=frames,
         fingerprint=marks.id,
         template=marks.template,
@@ -129,38 +127,37 @@ def _failure(
 
 def _judge(error: BaseException, policy: RetryPolicy, rules: Rules) -> Judgement:
     listed = policy.terminal_errors or policy.retryable_errors
-    if not listed and _is_bare(error) and (verdict := _by_class_alone(type(error), rules)):  # type: ignore[arg-type]  # a class of the usual kind can be hashed
-        return verdict
+    if not listed and _is_bare(error) and (judgement := _by_class_alone(type(error), rules)):  # type: ignore[arg-type]  # a class of the usual kind can be hashed
+        return judgement
     explicit = _by_own_word(error, rules) or _by_lists(_lineage(error), policy)
     if explicit:
         return _with_floor(explicit, error)
     if members := leaves(error):
         return _of_group([_judge(member, policy, rules) for member in members])
-    verdict = (
+    judgement = (
         _by_type(error, rules)
         or _by_status(error, rules)
         or _by_errno(error, rules)
         or (_by_text(text_of(error)[:MESSAGE_LIMIT], rules) if rules.reads_texts else None)
         or _unknown(rules)
     )
-    return _with_floor(verdict, error)
+    return _with_floor(judgement, error)
 
 
-def _of_group(verdicts: list[Judgement]) -> Judgement:
+def _of_group(judgements: list[Judgement]) -> Judgement:
     """
-    Return one verdict for many errors: terminal only if all of them are.
+    Return one judgement for many errors: terminal only if all of them are.
 
-    One that can heal makes the try worth repeating, and the longest wait that any of
-    those asked for is kept.
+    One error that can heal is enough for a retry. Of the waits that such errors ask for, the longest counts.
     """
-    hopeful = [verdict for verdict in verdicts if not verdict.terminal]
-    chosen = (hopeful or verdicts)[0]
-    floors = [verdict.retry_after for verdict in hopeful if verdict.retry_after is not None]
-    rule = f"{len(hopeful)} of {len(verdicts)} errors of a group can heal: {chosen.rule}"
+    hopeful = [judgement for judgement in judgements if not judgement.terminal]
+    chosen = (hopeful or judgements)[0]
+    floors = [judgement.retry_after for judgement in hopeful if judgement.retry_after is not None]
+    rule = f"{len(hopeful)} of {len(judgements)} errors of a group can heal: {chosen.rule}"
     return Judgement(chosen.category, rule, chosen.terminal, max(floors, default=None))
 
 
-# ---------------------------------------------------------------------- what was said on purpose
+# ---------------------------------------------------------------------- what was raised on purpose
 
 
 def _by_own_word(error: BaseException, rules: Rules) -> Judgement | None:
@@ -168,7 +165,9 @@ def _by_own_word(error: BaseException, rules: Rules) -> Judgement | None:
     if issubclass(kind, Reject):
         return Judgement(Category.PERMANENT, "the handler raised Reject", terminal=True)
     if issubclass(kind, RetryAfter):
-        return Judgement(Category.TRANSIENT, "the handler raised RetryAfter", retry_after=_span(peek(error, "seconds")))
+        return Judgement(
+            Category.TRANSIENT, "the handler raised RetryAfter", retry_after=carried.span(peek(error, "seconds"))
+        )
     if issubclass(kind, Undecodable):
         return Judgement(Category.VALIDATION, "the payload does not decode", terminal=rules.undecodable_is_terminal)
     return None
@@ -181,7 +180,7 @@ def _by_own_name(name: str) -> Judgement | None:
 
 
 def _by_lists(lineage: Iterable[tuple[type | None, set[str]]], policy: RetryPolicy) -> Judgement | None:
-    """Return what the policy's lists say of the nearest class that either of them names."""
+    """Return the judgement of the policy's lists; the nearest class that either of them names counts."""
     if not (policy.terminal_errors or policy.retryable_errors):
         return None
     for kind, names in lineage:
@@ -204,8 +203,8 @@ def _is_listed(entries: ErrorNames, kind: type | None, names: set[str]) -> bool:
 
 def _by_type(error: BaseException, rules: Rules) -> Judgement | None:
     for suspect in (error, *causes(error)):
-        if verdict := _by_names(_keys(_family(suspect)), rules):
-            return verdict
+        if judgement := _by_names(_keys(_family(suspect)), rules):
+            return judgement
     return None
 
 
@@ -218,7 +217,7 @@ def _by_names(keys: list[str], rules: Rules) -> Judgement | None:
         if key in known.CARRIERS:
             return None
         if found := _meaning(key, rules):
-            return _verdict(found[0], f"{key} is known as {found[0]}", rules, found[1])
+            return _judged(found[0], f"{key} is known as {found[0]}", rules, found[1])
     return None
 
 
@@ -237,13 +236,13 @@ def _key(name: str) -> str:
     return f"{module.partition('.')[0] or 'builtins'}.{bare}"
 
 
-def _verdict(category: Category, rule: str, rules: Rules, meaning: Meaning = Meaning.OTHER) -> Judgement:
+def _judged(category: Category, rule: str, rules: Rules, meaning: Meaning = Meaning.OTHER) -> Judgement:
     terminal = meaning in rules.terminal_meanings or category in rules.terminal_categories
     return Judgement(category, rule, terminal)
 
 
 def _unknown(rules: Rules) -> Judgement:
-    return _verdict(rules.unknown, f"no rule knows it, and unknown is {rules.unknown} for {rules.name}", rules)
+    return _judged(rules.unknown, f"no rule knows it, and unknown is {rules.unknown} for {rules.name}", rules)
 
 
 def _lineage(error: BaseException) -> Iterator[tuple[type, set[str]]]:
@@ -254,6 +253,10 @@ def _lineage(error: BaseException) -> Iterator[tuple[type, set[str]]]:
 def _family(error: BaseException) -> list[tuple[str, str]]:
     """Return module and name of the error's class and its parents."""
     return _names(_mro(error))
+
+
+def _packages(error: BaseException) -> set[str]:
+    return {module.partition(".")[0] for module, _ in _family(error)}
 
 
 def _names(kinds: tuple[type, ...]) -> list[tuple[str, str]]:
@@ -277,7 +280,7 @@ _HOOKS = frozenset({"__cause__", "__class__", "__dict__", "__getattr__", "__geta
 
 def _is_bare(error: BaseException) -> bool:
     """Whether *error* itself carries nothing that a rule looks at: no cause, no status."""
-    if type(type(error)) is not type:  # a class of a class of somebody's own: nothing is what it seems
+    if type(type(error)) is not type:  # a class with a metaclass of its own can hide anything
         return False
     own = peek(error, "__dict__")
     return type(own) is dict and _LOOKED_AT.isdisjoint(own) and peek(error, "__cause__") is None
@@ -285,7 +288,7 @@ def _is_bare(error: BaseException) -> bool:
 
 @lru_cache(maxsize=512)  # a dependency that is down raises the same class a thousand times
 def _by_class_alone(kind: type[BaseException], rules: Rules) -> Judgement | None:
-    """Return the verdict on any bare error of exactly *kind*, or None if its class gives it something to look at."""
+    """Return the judgement on any bare error of exactly *kind*, or None if its class gives it something to look at."""
     if rules.reads_texts or issubclass(kind, (OSError, BaseExceptionGroup, Reject, RetryAfter, Undecodable)):
         return None
     for each in kind.__mro__:
@@ -299,109 +302,33 @@ def _by_class_alone(kind: type[BaseException], rules: Rules) -> Judgement | None
 
 def _by_status(error: BaseException, rules: Rules) -> Judgement | None:
     for suspect in (error, *causes(error)):
-        if name := _grpc_status(suspect):
-            return _verdict(known.GRPC[name], f"it carries gRPC status {name}", rules)
-        if code := _throttle_code(suspect):
-            return _verdict(Category.TRANSIENT, f"it carries the code {code}", rules)
-        if status := _http_status(suspect):
-            return _verdict(known.http_category(status), f"it carries HTTP status {status}", rules)
+        if name := carried.grpc_status(suspect, _packages(suspect)):
+            return _judged(known.GRPC[name], f"it carries gRPC status {name}", rules)
+        if code := carried.throttle_code(suspect):
+            return _judged(Category.TRANSIENT, f"it carries the code {code}", rules)
+        if status := carried.http_status(suspect):
+            return _judged(known.http_category(status), f"it carries HTTP status {status}", rules)
     return None
-
-
-def _grpc_status(error: BaseException) -> str | None:
-    packages = {module.partition(".")[0] for module, _ in _family(error)}
-    if "grpc" in packages:
-        name = peek(_answer(peek(error, "code")), "name")
-    elif "grpclib" in packages:
-        name = peek(peek(error, "status"), "name")
-    else:
-        return None
-    return name if type(name) is str and name in known.GRPC else None
-
-
-def _answer(function: object) -> object:
-    try:
-        return function() if callable(function) else None
-    except Exception:  # noqa: BLE001 - a stranger's method
-        return None
-
-
-def _http_status(error: BaseException) -> int | None:
-    response = peek(error, "response")
-    numbers = [peek(error, name) for name in ("status_code", "status", "code")]
-    numbers += [peek(response, name) for name in ("status_code", "status")]
-    numbers.append(_item(_item(response, "ResponseMetadata"), "HTTPStatusCode"))
-    whole = (int.__int__(number) for number in numbers if issubclass(type(number), int))
-    return next((number for number in whole if 400 <= number < 600), None)  # noqa: PLR2004 - HTTP's errors
-
-
-def _throttle_code(error: BaseException) -> str | None:
-    code = _item(_item(peek(error, "response"), "Error"), "Code")
-    return code if type(code) is str and known.THROTTLED.search(clean(code, NAME_LIMIT)) else None
 
 
 def _by_errno(error: BaseException, rules: Rules) -> Judgement | None:
     for suspect in (error, *causes(error)):
         number = peek(suspect, "errno") if issubclass(type(suspect), OSError) else None
         if type(number) is int and number in known.ERRNO:
-            return _verdict(known.ERRNO[number], f"errno {number}", rules)
+            return _judged(known.ERRNO[number], f"errno {number}", rules)
     return None
 
 
 def _by_text(text: str, rules: Rules) -> Judgement | None:
     found = known.text_category(clean(text, MESSAGE_LIMIT))
-    return _verdict(found[0], f"its text says {clean(found[1], NAME_LIMIT)!r}", rules) if found else None
+    return _judged(found[0], f"its text says {clean(found[1], NAME_LIMIT)!r}", rules) if found else None
 
 
 # ---------------------------------------------------------------------- how long it asks for
 
 
-def _with_floor(verdict: Judgement, error: BaseException) -> Judgement:
-    if verdict.terminal or verdict.retry_after is not None:
-        return verdict
-    floors = (_floor(suspect) for suspect in (error, *causes(error)))
-    return verdict._replace(retry_after=next((floor for floor in floors if floor is not None), None))
-
-
-def _floor(error: BaseException) -> float | None:
-    if (asked := _span(peek(error, "retry_after"))) is not None:
-        return asked
-    response = peek(error, "response")
-    metadata = _item(response, "ResponseMetadata")
-    for headers in (peek(response, "headers"), peek(error, "headers"), _item(metadata, "HTTPHeaders")):
-        if (asked := _read_header(headers)) is not None:
-            return asked
-    return None
-
-
-def _read_header(headers: object) -> float | None:
-    """Return the seconds of a Retry-After; one that is a date counts from the same answer's Date."""
-    value = _item(headers, "Retry-After")
-    value = _item(headers, "retry-after") if value is None else value
-    if (seconds := _span(value)) is not None:
-        return seconds
-    until, sent = _moment(value), _moment(_item(headers, "Date"))
-    return max(0.0, (until - sent).total_seconds()) if until and sent else None
-
-
-def _moment(value: object) -> datetime | None:
-    try:
-        return datetime.strptime(value, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-
-
-def _span(value: object) -> float | None:
-    """Return *value* as seconds, or None."""
-    try:
-        seconds = float(value) if type(value) in (int, float, str) else nan  # type: ignore[arg-type]
-    except (ValueError, OverflowError):
-        return None
-    return None if isnan(seconds) else max(0.0, min(seconds, LONGEST))
-
-
-def _item(mapping: object, key: str) -> object:
-    try:
-        return mapping[key]  # type: ignore[index]
-    except Exception:  # noqa: BLE001 - no mapping, no such key, or a stranger's __getitem__
-        return None
+def _with_floor(judgement: Judgement, error: BaseException) -> Judgement:
+    if judgement.terminal or judgement.retry_after is not None:
+        return judgement
+    floors = (carried.retry_after(suspect) for suspect in (error, *causes(error)))
+    return judgement._replace(retry_after=next((floor for floor in floors if floor is not None), None))

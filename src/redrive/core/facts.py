@@ -185,7 +185,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
-    """Letters were removed for good, by an operator or by retention."""
+    """An operator or the retention removed letters; they are gone."""
 
     name: ClassVar[str] = "redrive.letters.purged"
     count: int

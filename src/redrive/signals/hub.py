@@ -1,8 +1,8 @@
 """
 Where facts go.
 
-Owns the list of listeners, and that none of them can stop a letter or another listener.
-Knows no exporter: each is a function of a fact.
+Owns the list of listeners, and that no listener can stop a letter or another listener. Knows no exporter: each is a
+function of a fact.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LOUD = 3  # complaints per listener; a listener that always fails must not floo
 
 
 class Hub:
-    """Tells every listener every fact."""
+    """Calls every listener with every fact."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Fact], None]] = []
-        self._busy: list[Callable[[Fact], None]] = []  # those who also want routine facts
+        self._busy: list[Callable[[Fact], None]] = []  # also want routine facts
         self._broken: Counter[int] = Counter()
 
     def listen(self, listener: Callable[[Fact], None], *, routine: bool = True) -> None:
@@ -45,15 +45,15 @@ class Hub:
 
     @property
     def wants_routine(self) -> bool:
-        """Whether anybody wants to hear of every letter; if not, such facts need not be made."""
+        """Whether a listener wants the facts about every letter; if not, they need not be made."""
         return bool(self._busy)
 
     def __call__(self, fact: Fact) -> None:
-        """Tell everybody; what a listener raises is logged and forgotten."""
+        """Call the listeners; what one of them raises is logged and dropped."""
         for listener in self._busy if isinstance(fact, ROUTINE) else self._listeners:
             try:
                 listener(fact)
-            except Exception as error:  # noqa: BLE001 - listeners are users' code; a letter must not pay for it
+            except Exception as error:  # noqa: BLE001 - listeners are user code; it must not stop a letter
                 self._complain(listener, error)
 
     def _complain(self, listener: Callable[[Fact], None], error: Exception) -> None:

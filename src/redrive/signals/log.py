@@ -1,10 +1,10 @@
 """
 Facts as log lines.
 
-Owns every word that redrive logs: one event name and one level per fact. Payloads are not
-in facts, so they cannot get here. Routine facts are `debug`: at full speed they come in
-batches, but still all the time. In an application that has not set up structlog the lines go
-to the standard library's logger `redrive`, so standard output stays the application's own.
+Owns every word that redrive logs: one event name and one level per fact. Facts carry no payload, so none can get here.
+Routine facts are `debug`: a busy worker announces them all the time, although in batches. If the application has not
+configured structlog, the lines go to the standard library's logger `redrive`, and nothing goes to standard output.
+Knows no store and no letter.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def log_facts(fact: Fact) -> None:
     """Write one line about *fact*."""
     fields = msgspec.structs.asdict(fact)
     if isinstance(fact, facts.Died):
-        fields |= fact.event  # so that a search by the names of the outbox's columns finds the line
+        fields |= fact.event  # a search by the names of the outbox's columns finds the line
     if isinstance(fact, facts.GivenBack):
         fields["formerly"] = fact.formerly
     write(LEVELS[type(fact)], fact.name, fields)
@@ -63,7 +63,7 @@ def log_facts(fact: Fact) -> None:
 
 def write(level: str, event: str, fields: dict[str, Any]) -> None:
     """Write one line about *event* to the application's log; a log that cannot be written stops no letter."""
-    with contextlib.suppress(Exception):  # a closed stream, a full disk: there is nowhere left to complain
+    with contextlib.suppress(Exception):  # a closed stream, a full disk: there is nowhere else to report it
         _write(level, event, fields)
 
 
@@ -71,15 +71,15 @@ def _write(level: str, event: str, fields: dict[str, Any]) -> None:
     trace = "\n".join(_safe(line) for line in fields.pop("traceback", "").splitlines())
     if structlog.is_configured():
         safe = {name: _safe(value) for name, value in fields.items()}
-        safe |= {"exception": trace} if trace else {}  # the name by which structlog lays it out
+        safe |= {"exception": trace} if trace else {}  # structlog formats a traceback under this name
         getattr(structlog.get_logger("redrive"), level)(event, **safe)
     elif _STANDARD.isEnabledFor(number := logging.getLevelNamesMapping()[level.upper()]):
-        told = " ".join(f"{name}={_safe(fields[name])!r}" for name in fields)
-        _STANDARD.log(number, "%s %s%s", event, told, f"\n{trace}" if trace else "")
+        text = " ".join(f"{name}={_safe(fields[name])!r}" for name in fields)
+        _STANDARD.log(number, "%s %s%s", event, text, f"\n{trace}" if trace else "")
 
 
 def _safe(value: Any) -> Any:
-    """Return *value* fit for a terminal: kinds, queues and errors are written by strangers."""
+    """Return *value* safe for a terminal: other people choose kinds, queues and error texts."""
     if isinstance(value, str):
         text = str(value)
         return text if text.isprintable() else ascii(text)[1:-1]
@@ -87,7 +87,7 @@ def _safe(value: Any) -> Any:
 
 
 def logs_routine() -> bool:
-    """Whether facts of every letter would be written at all; asked once, because asking is not free."""
+    """Whether the log takes facts about every letter; the app asks once, because the check costs time."""
     if not structlog.is_configured():
         return _STANDARD.isEnabledFor(logging.DEBUG)
     enabled = getattr(structlog.get_logger("redrive").bind(), "is_enabled_for", None)
@@ -95,7 +95,7 @@ def logs_routine() -> bool:
 
 
 def configure(level: str, form: str) -> None:
-    """Set up the log of our own processes on standard error; applications that embed redrive keep their own set-up."""
+    """Configure the log of our own processes on standard error; an application that embeds redrive keeps its own."""
     console = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())  # a file gets no escapes
     renderer = structlog.processors.JSONRenderer() if form == "json" else console
     marks: list[Any] = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
@@ -109,7 +109,7 @@ def configure(level: str, form: str) -> None:
 
 
 def _show_standard(level: str, marks: list[Any], renderer: Any) -> None:
-    """Let lines that go to the standard library's logger, such as those of the Kafka consumer, look like the others."""
+    """Format lines of the standard library's logger, such as the Kafka consumer's, like all other lines."""
     form = structlog.stdlib.ProcessorFormatter
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(form(foreign_pre_chain=marks, processors=[form.remove_processors_meta, _printable, renderer]))

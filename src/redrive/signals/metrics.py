@@ -1,9 +1,8 @@
 """
 What is counted.
 
-Owns every metric's name, labels and meaning, which fact moves it, and what is read from a store
-when somebody asks. Labels are few and their values bounded: never an id, a key or a message.
-Knows no exporter: `prometheus` is one.
+Owns every metric's name, labels and meaning, which fact moves it, and what a scrape reads from the store. Labels are
+few and their values bounded: never an id, a key or a message. Knows no exporter: `prometheus` is one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Store, Tally
 
 OTHER = "other"
-MOST_VALUES = 200  # of one label; whatever comes after them is counted together, as "other"
+MOST_VALUES = 200  # of one label; all further values are counted together, as "other"
 _LONGEST_VALUE = 120  # characters
 _DELAYS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0)  # seconds
 _LETTER = ("queue", "kind")
@@ -43,7 +42,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Measure(NamedTuple):
-    """So much of one metric, for these values of its labels."""
+    """An amount of one metric, for these values of its labels."""
 
     metric: str
     labels: tuple[str, ...]
@@ -52,13 +51,16 @@ class Measure(NamedTuple):
 
 FACT_METRICS = (  # counted by each process, from 0 when it starts
     Metric("redrive_letters_enqueued_total", "counter", _LETTER, "Letters that this process accepted."),
-    Metric("redrive_letters_duplicate_total", "counter", _LETTER, "Letters that were kept already when they came."),
+    Metric("redrive_letters_duplicate_total", "counter", _LETTER, "Letters that were enqueued and already kept."),
     Metric("redrive_letters_delivered_total", "counter", _LETTER, "Letters that were handled."),
     Metric(
         "redrive_letters_retried_total", "counter", (*_LETTER, "category"), "Tries that failed and will be repeated."
     ),
     Metric(
-        "redrive_letters_died_total", "counter", (*_LETTER, "category", "error_type"), "Letters that became dead ones."
+        "redrive_letters_died_total",
+        "counter",
+        (*_LETTER, "category", "error_type"),
+        "Letters that became dead.",
     ),
     Metric(
         "redrive_letters_given_back_total",
@@ -79,20 +81,25 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
         "Seconds spent in handlers, failed tries included; over the letters delivered it is their mean.",
     ),
     Metric("redrive_letters_rescued_total", "counter", _LETTER, "Letters taken back from workers that died or hung."),
-    Metric("redrive_letters_replayed_total", "counter", (), "Failed letters that were given another cycle."),
+    Metric("redrive_letters_replayed_total", "counter", (), "Failed letters that operators replayed."),
     Metric("redrive_letters_archived_total", "counter", (), "Letters that operators archived or cancelled."),
-    Metric("redrive_letters_restored_total", "counter", (), "Archived letters that were brought back."),
-    Metric("redrive_letters_purged_total", "counter", ("by",), "Letters removed for good, by operator or retention."),
-    Metric("redrive_letters_edited_total", "counter", (), "Payloads that were replaced."),
+    Metric("redrive_letters_restored_total", "counter", (), "Archived letters that operators restored."),
+    Metric("redrive_letters_purged_total", "counter", ("by",), "Letters removed by an operator or by retention."),
+    Metric("redrive_letters_edited_total", "counter", (), "Letters whose payload an operator replaced."),
     Metric("redrive_claims_lost_total", "counter", _LETTER, "Outcomes dropped because the claim was no longer held."),
     Metric("redrive_breakers_opened_total", "counter", ("breaker",), "Times that this process saw a breaker open."),
     Metric("redrive_breakers_closed_total", "counter", ("breaker",), "Times that this process saw a breaker close."),
     Metric("redrive_queues_paused_total", "counter", ("queue",), "Times that a queue was paused."),
     Metric("redrive_queues_resumed_total", "counter", ("queue",), "Times that a queue was resumed."),
     Metric("redrive_workers_started_total", "counter", (), "Workers that began to claim."),
-    Metric("redrive_workers_stopped_total", "counter", (), "Workers that ended in order."),
-    Metric("redrive_handlers_abandoned_total", "counter", (), "Letters given back whose handlers would not stop."),
-    Metric("redrive_orphans_seen_total", "counter", _LETTER, "Times that a kind was found to wait without a handler."),
+    Metric("redrive_workers_stopped_total", "counter", (), "Workers that stopped in an orderly way."),
+    Metric("redrive_handlers_abandoned_total", "counter", (), "Letters given back while their handlers ran on."),
+    Metric(
+        "redrive_orphans_seen_total",
+        "counter",
+        _LETTER,
+        "Times that a kind was seen waiting without a handler.",
+    ),
     Metric("redrive_faults_total", "counter", (), "Faults of redrive's own that a worker met and survived."),
     Metric("redrive_store_outages_total", "counter", (), "Times that this process lost its store."),
     Metric("redrive_store_recoveries_total", "counter", (), "Times that this process reached its store again."),
@@ -108,8 +115,13 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
 STORE_METRICS = (  # read from the store: the same from every process
     Metric("redrive_store_up", "gauge", (), "1 if the store answered; the metrics below are absent if it is 0."),
     Metric("redrive_letters", "gauge", (*_LETTER, "status"), "Letters by queue, kind and status."),
-    Metric("redrive_store_enqueued_total", "counter", _LETTER, "Letters accepted by anybody since the beginning."),
-    Metric("redrive_store_purged_total", "counter", _LETTER, "Letters removed for good since the beginning."),
+    Metric(
+        "redrive_store_enqueued_total",
+        "counter",
+        _LETTER,
+        "Letters accepted since the store was created.",
+    ),
+    Metric("redrive_store_purged_total", "counter", _LETTER, "Letters removed since the store was created."),
     Metric(
         "redrive_oldest_failed_timestamp_seconds",
         "gauge",
@@ -120,7 +132,7 @@ STORE_METRICS = (  # read from the store: the same from every process
     Metric("redrive_history_long_letters", "gauge", (), "Letters whose failure history has more than five cycles."),
     Metric("redrive_queue_paused", "gauge", ("queue",), "1 while a queue is paused."),
     Metric("redrive_breaker_state", "gauge", ("breaker", "state"), "1 for the state a breaker is in, else 0."),
-    Metric("redrive_workers_alive", "gauge", (), "Workers that live."),
+    Metric("redrive_workers_alive", "gauge", (), "Workers with a current heartbeat."),
 )
 
 METRICS = (*FACT_METRICS, *STORE_METRICS)
@@ -226,7 +238,7 @@ _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
 
 
 async def readings(store: Store) -> list[Measure]:
-    """Return what *store* holds now, from its maintained counts: no scan, however many letters there are."""
+    """Return what *store* holds now, from its maintained counts: the cost does not grow with the letters."""
     found = [Measure("redrive_store_up", (), 1), *_tallied(await store.tallies())]
     oldest = await store.oldest_failed()
     if oldest is not None and oldest.failed_us is not None:
@@ -257,7 +269,7 @@ def _tallied(tallies: Sequence[Tally]) -> Iterator[Measure]:
 
 
 class Bounded:
-    """Keeps series few and readable: of each label only so many values, cleaned and cut, the rest as "other"."""
+    """Bounds the number of series: each label has a maximum of values, cleaned and cut; the rest is "other"."""
 
     def __init__(self, most: int = MOST_VALUES) -> None:
         self._most = most

@@ -1,8 +1,8 @@
 """
 Metrics for Prometheus; needs the extra `prometheus`.
 
-Owns a listener that turns facts into counters and histograms, a collector that asks the store at
-each scrape, and the page that both are served on. What is counted is said in `metrics`.
+Owns a listener that turns facts into counters and histograms, a collector that reads the store at each scrape, and
+the page that serves both. Knows no metric: `metrics` defines them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FAMILIES: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetri
 
 
 class MeasuredApp(Protocol):
-    """What can be watched; `redrive.Redrive` is one."""
+    """What `serve` needs of an application; `redrive.Redrive` is one."""
 
     hub: Hub
     store: Store
@@ -63,10 +63,9 @@ class FactCounter:
 
 class StoreCollector:
     """
-    Asks a store at each scrape, on the event loop that the store belongs to.
+    Reads a store at each scrape, on the store's own event loop.
 
-    A store that does not answer shows as `redrive_store_up 0` with nothing beside it: its
-    letters are unknown then, not none.
+    A store that does not answer shows as `redrive_store_up 0` and nothing else: its letters are unknown, not zero.
     """
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, *, patience: float = _PATIENCE) -> None:
@@ -74,7 +73,7 @@ class StoreCollector:
         self._bounded = Bounded()
 
     def describe(self) -> list[Any]:
-        """Return the metrics without values, so that registering them asks nobody."""
+        """Return the metrics without values, so that registering them does not read the store."""
         return [family(metric) for metric in STORE_METRICS]
 
     def collect(self) -> Iterator[Any]:
@@ -97,14 +96,14 @@ class StoreCollector:
 
 
 class Page:
-    """A page of metrics under way; `close` ends it."""
+    """A page of metrics that is being served; `close` ends it."""
 
     def __init__(self, server: Any, thread: Any, watched: MeasuredApp | None, listener: FactCounter | None) -> None:
         self._server, self._thread, self._watched, self._listener = server, thread, watched, listener
 
     @property
     def port(self) -> int:
-        """Where it is served."""
+        """The port that it listens on."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
@@ -121,7 +120,7 @@ def serve(watched: MeasuredApp | Store, host: str = "127.0.0.1", port: int = 946
     Serve the metrics of an application, or of a store alone, at `http://host:port/metrics`.
 
     Call it on the event loop that the application runs on; port 0 takes any free one.
-    Raise SettingsError if the port cannot be had.
+    Raise SettingsError if the port is taken.
     """
     registry = client.CollectorRegistry()
     app: Any = watched if hasattr(watched, "hub") else None
