@@ -8,7 +8,8 @@ import pytest
 from tests.stores.held_up import held_up_by
 
 from redrive import Redrive, RetryPolicy
-from redrive.errors import NotSupported, SourceError
+from redrive.core.query import parse
+from redrive.errors import NotSupported, QueueFull, SourceError
 from redrive.stores.contract import QueueSpec, Subscription
 
 EVENT = "order.paid"
@@ -123,6 +124,42 @@ async def test_paused_and_full_queues_hold_events_back(app):
     assert await app.store.broadcast() == []
     await app.desk.resume("default")
     assert await app.store.broadcast()
+
+
+async def test_a_subscribers_queue_is_filled_up_to_its_max_size_and_no_further(app, connection):
+    await app.store.declare([QueueSpec(name="small", max_size=5)])
+    await subscribe(app, "receipt.send", "stock.reserve", queue="small")
+    for n in range(9):
+        await app.enqueue(EVENT, n, priority=("high", "medium", "low")[n % 3])
+    assert sum(spread.letters for spread in await app.store.broadcast()) == 4  # two for each event
+    assert await app.store.broadcast() == []
+    assert await app.store.count(parse("queue:small status:pending")) == 4
+    await app.desk.cancel(query="queue:small")
+    assert sum(spread.letters for spread in await app.store.broadcast()) == 4
+
+
+async def test_an_event_with_more_subscribers_than_the_queue_has_room_comes_when_the_queue_is_empty(app):
+    await app.store.declare([QueueSpec(name="small", max_size=1)])
+    await subscribe(app, "receipt.send", "stock.reserve", queue="small")
+    await app.enqueue("receipt.send", 0, queue="small")
+    await app.enqueue(EVENT, 1)
+    await app.enqueue(EVENT, 2)
+    assert await app.store.broadcast() == []
+    await app.desk.cancel(query="queue:small")
+    assert sum(spread.letters for spread in await app.store.broadcast()) == 2
+
+
+async def test_a_put_beside_a_broadcast_does_not_overfill_the_queue(app, url, connection):
+    """Both count what the other has put: one waits for the other's end."""
+    await app.store.declare([QueueSpec(name="small", max_size=1)])
+    await subscribe(app, "receipt.send", queue="small")
+    await app.enqueue(EVENT, 1)
+    async with connection.transaction():
+        await connection.execute("SELECT * FROM redrive.outbox_broadcast(100, NULL)")
+        putting = asyncio.create_task(app.enqueue("receipt.send", 2, queue="small"))
+        await held_up_by(connection, putting)
+    with pytest.raises(QueueFull):
+        await putting
 
 
 async def test_events_that_wait_for_their_time_wait(app):

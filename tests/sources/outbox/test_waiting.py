@@ -140,3 +140,17 @@ async def test_a_kept_key_is_a_duplicate_although_what_its_letter_waited_for_is_
     async with user.transaction():
         again = await app.outbox(user).enqueue(KIND, "18", after=[pay.id], idempotency_key="k")
     assert (again.id, again.duplicate) == (ship.id, True)
+
+
+async def test_who_waits_for_a_duplicate_of_the_same_call_waits_for_what_is_kept(app, user):
+    first = await app.enqueue(KIND, "17", idempotency_key="k")
+    again = app.draft(KIND, "17", idempotency_key="k")
+    drafts = [again, app.draft(KIND, "18", after=[again.id]), app.draft(KIND, "19", after=[first.id])]
+    async with user.transaction():
+        kept, *others = await app.outbox(user).enqueue_many(drafts)
+    assert (kept.id, kept.duplicate) == (first.id, True)
+    for other in others:
+        letter = await app.desk.show(other.id)
+        assert (letter.after, letter.waits_for) == ((first.id,), 1)
+    await app.store.settle([(await claimed(app), DELIVERED)])
+    assert [(await app.desk.show(other.id)).waits_for for other in others] == [0, 0]

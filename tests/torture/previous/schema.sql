@@ -89,6 +89,12 @@ CREATE INDEX outbox_failed_at ON "redrive".outbox (failed_at, seq) WHERE status 
 CREATE INDEX outbox_archived_seq ON "redrive".outbox (seq) WHERE status = 'archived';
 CREATE INDEX outbox_archived_group ON "redrive".outbox (fingerprint) WHERE status = 'archived';
 
+-- For outbox_uses_name: the digests of long names (65 characters), of the few letters that may have one.
+CREATE INDEX outbox_long_names ON "redrive".outbox USING gin ((ARRAY[
+    right(key, 65), right(idempotency_key, 65), right(source, 65), right(target, 65), right(workspace_id, 65),
+    right(policy, 65), right(content_type, 65), right(queue, 65), right(event_type, 65), right(error_type, 65),
+    right(fingerprint, 65), right(worker, 65)])) WHERE odd;
+
 CREATE TABLE "redrive".outbox_waits (     -- letter seq waits for letter on_seq
     on_seq  bigint NOT NULL,
     seq     bigint NOT NULL,
@@ -118,9 +124,12 @@ CREATE TABLE "redrive".outbox_deltas (
     n bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
-CREATE TABLE "redrive".outbox_names (      -- names too long for an index, by their digest
-    digest text COLLATE "C" PRIMARY KEY, name text NOT NULL
+CREATE TABLE "redrive".outbox_names (      -- names too long for an index, by their digest: see functions/retain.sql
+    digest text COLLATE "C" PRIMARY KEY, name text NOT NULL,
+    kept_us bigint NOT NULL,              -- when a process wrote it, or made sure that it is here; by the clock of leases
+    left_us bigint                        -- when a letter with it was removed; NULL if that was looked at since
 );
+CREATE INDEX outbox_names_left ON "redrive".outbox_names (left_us) WHERE left_us IS NOT NULL;
 
 CREATE TABLE "redrive".outbox_groups (
     fingerprint text COLLATE "C" PRIMARY KEY, error_type text NOT NULL, title text NOT NULL,
@@ -169,6 +178,9 @@ CREATE TABLE "redrive".event_handled (
     PRIMARY KEY (handler_name, idempotency_key)
 );
 
+CREATE INDEX outbox_handled_long ON "redrive".event_handled (right(idempotency_key, 65))
+    WHERE strpos(idempotency_key, E'\x1aL') > 0;  -- for outbox_uses_name
+
 CREATE TABLE "redrive".subscription (
     event_type text COLLATE "C" NOT NULL, handler_name text COLLATE "C" NOT NULL,  -- the kind of the letter it gets
     queue text COLLATE "C" NOT NULL DEFAULT 'default', created_at timestamptz NOT NULL DEFAULT now(),
@@ -207,7 +219,7 @@ CREATE OR REPLACE FUNCTION "redrive".outbox_at(us bigint) RETURNS timestamptz LA
 AS $$ SELECT to_timestamp(us::double precision / 1e6) $$;
 
 CREATE OR REPLACE FUNCTION "redrive".outbox_us(at timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
-AS $$  -- what lies beyond the years 1 to 9999 is shown as their end: others know no later instant
+AS $$  -- instants beyond the years 1 to 9999 are shown as their end, because Python's datetime knows no others
     SELECT CASE WHEN at > '9999-12-31 23:59:59.999999+00' THEN 253402300799999999
                 WHEN at < '0001-01-01 00:00:00+00' THEN -62135596800000000
                 ELSE round(date_part('epoch', at) * 1e6)::bigint END
@@ -217,8 +229,8 @@ $$;
 CREATE OR REPLACE FUNCTION "redrive".outbox_iso(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 
--- What this transaction writes is on disk when its commit returns, whatever the server, the database or the role has
--- set; one that waits for a standby is left as it is. Holds until the end of the transaction, behind a pooler too.
+-- Make this transaction's commit wait for the disk, whatever the server, the database or the role has set. A setting that
+-- also waits for a standby stays. Holds until the end of the transaction, behind a pooler too.
 CREATE OR REPLACE FUNCTION "redrive".outbox_durable() RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -227,10 +239,10 @@ BEGIN
     END IF;
 END $$;
 
--- Move the clock of leases on, and return it. It counts what workers measure with clocks of their own, which never jump:
--- whoever saw it at p_seen, and finds it there p_passed microseconds later, adds these. So it never goes faster than
--- time, goes on as long as somebody sweeps, and does not notice when a server's wall clock is set, or another server,
--- with another clock, takes over. Nobody waits for it: whoever finds it locked leaves it to who has the lock.
+-- Move the clock of leases on, and return it. It adds up what workers measure with clocks that never jump: a worker that
+-- saw it at p_seen, and finds it there p_passed microseconds later, adds these. So it never goes faster than time, it goes
+-- on as long as one worker sweeps, and it does not notice when the server's wall clock is set or a standby with another
+-- clock takes over. No call waits for it: one that finds it locked leaves it to the call that has the lock.
 CREATE OR REPLACE FUNCTION "redrive".outbox_tick(p_seen bigint, p_passed bigint) RETURNS TABLE (lease_us bigint, moved boolean)
 LANGUAGE plpgsql
 AS $$
@@ -245,8 +257,8 @@ BEGIN
     END IF;
 END $$;
 
--- When a lease of so many seconds ends that begins now. Between two ticks the wall clock tells how long the last one is
--- ago, within bounds: workers tick at least three times in a lease.
+-- When a lease of p_lease seconds ends that begins now. The wall clock says how long ago the last tick was; a third of the
+-- lease bounds what it may say, because workers tick at least three times in a lease.
 CREATE OR REPLACE FUNCTION "redrive".outbox_lease_end(p_lease double precision) RETURNS timestamptz LANGUAGE sql STABLE
 AS $$
     SELECT "redrive".outbox_at(lease_us) + p_lease * interval '1 second'
@@ -256,6 +268,7 @@ $$;
 
 -- Counts: sums, changes that are not folded into them yet, and what a letter is counted by.
 
+-- How many letters of a queue are in one of these states.
 CREATE OR REPLACE FUNCTION "redrive".outbox_counted(p_queue text, p_statuses text[]) RETURNS bigint LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(sum(n), 0)::bigint FROM (
@@ -264,7 +277,7 @@ AS $$
         SELECT n FROM "redrive".outbox_deltas WHERE queue = p_queue AND status = ANY (p_statuses)) AS all_counts
 $$;
 
--- Fold changes into the sums, a batch at a time, one folder at a time; return how many were folded.
+-- Fold up to p_limit changes into the sums; return how many. Only one caller folds at a time: others return at once.
 CREATE OR REPLACE FUNCTION "redrive".outbox_fold(p_limit integer) RETURNS integer LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -305,7 +318,7 @@ AS $$
      WHERE o.seq = ANY (p_seqs) GROUP BY 1, 2, 3, 4, 5, 6, 7
 $$;
 
--- Count letters from what they are to *p_status*.
+-- Count letters out of what they are and into p_status.
 CREATE OR REPLACE FUNCTION "redrive".outbox_count_out(p_seqs bigint[], p_status text) RETURNS void LANGUAGE sql
 AS $$
     WITH before AS MATERIALIZED (SELECT t.* FROM "redrive".outbox_traits(p_seqs) AS t)
@@ -322,6 +335,7 @@ $$;
 -- Only the first can be claimed. A call that changes a lane holds the lane's lock, in a short transaction. Enqueuers
 -- never take that lock, so that a user's open transaction blocks no worker.
 
+-- Lock keys for letters that arrive, until the end of the transaction; in one order, so that two callers cannot deadlock.
 CREATE OR REPLACE FUNCTION "redrive".outbox_lock_arrivals(p_queues text[], p_keys text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -330,7 +344,7 @@ BEGIN
           FROM unnest(p_queues, p_keys) AS l (q, k) WHERE k IS NOT NULL ORDER BY 1 OFFSET 0) AS names;
 END $$;
 
--- Lock the lanes of these letters; always in the same order, so that two callers cannot block each other.
+-- Lock the lanes of these letters; in one order, so that two callers cannot deadlock.
 CREATE OR REPLACE FUNCTION "redrive".outbox_lock_lanes(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -353,7 +367,7 @@ AS $$
      WHERE o.seq = p.seq
 $$;
 
--- Place what arrived in any of *p_queues*; waits for those who hold their lanes, and locks all of them in one order.
+-- Place what arrived in these queues. Waits for calls that hold one of the lanes; takes the locks in one order.
 CREATE OR REPLACE FUNCTION "redrive".outbox_place_all(p_queues text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_seqs bigint[];
@@ -365,9 +379,9 @@ BEGIN
     END IF;
 END $$;
 
--- Place what arrived in *p_queue*, of the given keys or (NULL) of all, where nobody else holds the lane right now. Who
--- puts or claims may hold letters and other lanes: two that waited for each other's would stand still until the server
--- ends one. What is left is placed by the next claim, or by who looks what is left to do.
+-- Place what arrived in a queue, of the given keys or (NULL) of all, in lanes that no other call holds right now. A call
+-- that puts or claims may hold letters and other lanes, so two that waited for each other's lane would deadlock. The next
+-- claim, or a worker that looks what is left to do, places the rest.
 CREATE OR REPLACE FUNCTION "redrive".outbox_place_free(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_seqs bigint[];
@@ -384,18 +398,7 @@ BEGIN
     END IF;
 END $$;
 
--- Place what arrived in *p_queue*: of the given keys where that is possible at once, or (NULL) all of it.
-CREATE OR REPLACE FUNCTION "redrive".outbox_place(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF p_keys IS NULL THEN
-        PERFORM "redrive".outbox_place_all(ARRAY[p_queue]);
-    ELSE
-        PERFORM "redrive".outbox_place_free(p_queue, p_keys);
-    END IF;
-END $$;
-
--- Let the oldest letter of each lane go first: the one before it came to rest.
+-- Let the oldest letter of each of these letters' lanes go first: the one before it has come to rest.
 CREATE OR REPLACE FUNCTION "redrive".outbox_advance(p_seqs bigint[]) RETURNS void LANGUAGE sql
 AS $$
     UPDATE "redrive".outbox AS o SET lane = 1, held = o.held - 1
@@ -408,19 +411,19 @@ AS $$
      WHERE o.seq = head.seq AND o.lane = 2
 $$;
 
--- Put the lanes of these letters in order again, the oldest first; one that is under way stays first. The caller holds
+-- Put the lanes of these letters in order again, the oldest first; one that is in flight stays first. The caller holds
 -- the rows of these letters and their lanes, but a claim takes the first of a lane without the lane's lock.
 CREATE OR REPLACE FUNCTION "redrive".outbox_line_up(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
-    -- They came back from rest, where they stood in no line: whatever held them by their key then is over.
+    -- They come back from rest, where no lane held them: only letters that they wait for hold them now.
     UPDATE "redrive".outbox AS o SET lane = r.lane, held = r.held
       FROM (SELECT n.seq, coalesce(q.ordered, false)::integer AS lane,
                    (SELECT count(*) FROM "redrive".outbox_waits AS w WHERE w.seq = n.seq) AS held
               FROM "redrive".outbox AS n LEFT JOIN "redrive".outbox_queues AS q ON q.name = n.queue
              WHERE n.seq = ANY (p_seqs) AND n.key IS NOT NULL) AS r
      WHERE o.seq = r.seq AND (o.lane <> r.lane OR o.held <> r.held);
-    -- Whoever claims one of these right now did not see that it is to wait: wait for its end, and look then.
+    -- A claim that takes one of these right now did not see that it must wait: wait for its end, then look.
     PERFORM 1 FROM "redrive".outbox AS n
        JOIN (SELECT DISTINCT queue, key FROM "redrive".outbox
               WHERE seq = ANY (p_seqs) AND lane > 0 AND key IS NOT NULL) AS l ON n.queue = l.queue AND n.key = l.key
@@ -435,7 +438,7 @@ BEGIN
      WHERE o.seq = w.seq AND o.lane <> w.wanted;
 END $$;
 
--- The queue keeps order from now on, or no longer.
+-- Let a queue keep order from now on, or no longer.
 CREATE OR REPLACE FUNCTION "redrive".outbox_order(p_queue text, p_ordered boolean) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -451,14 +454,15 @@ END $$;
 
 -- Letters that wait for other letters (`after`).
 
--- Let new letters wait for others. p_seqs holds the place of every draft, p_token is theirs; p_meant says, by id, which
--- draft of the call is a duplicate, and of what: who waits for one waits for what is kept. What is p_lasting is a transaction of the user's own.
+-- Let new letters wait for others. p_seqs holds the place of every draft, p_token is their token. p_meant maps the id of a
+-- draft of this call that is a duplicate to its number in the call and the id that is kept: a letter that waits for such
+-- a draft waits for what is kept. p_lasting: the transaction is the user's own, and may stay open.
 CREATE OR REPLACE FUNCTION "redrive".outbox_wait(p_rich jsonb, p_seqs bigint[], p_token bigint, p_meant jsonb, p_lasting boolean)
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
-    v_seqs bigint[];  -- who waits, and for whom: one of each for every pair
+    v_seqs bigint[];  -- the letter that waits, and in v_ids the one that it waits for, pair by pair
     v_ids uuid[];
     v_unknown text;
     v_seq bigint;
@@ -468,19 +472,20 @@ BEGIN
                CASE WHEN (p_meant -> a.id ->> 0)::bigint < r.n THEN p_meant -> a.id ->> 1 END, a.id)::uuid ORDER BY r.n, a.place)
       INTO v_seqs, v_ids
       FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+     CROSS JOIN LATERAL (SELECT 1 FROM "redrive".outbox AS o WHERE o.seq = p_seqs[r.n] LIMIT 1) AS kept
      CROSS JOIN LATERAL unnest(r.after) WITH ORDINALITY AS a (id, place)
-     WHERE EXISTS (SELECT 1 FROM "redrive".outbox AS o WHERE o.seq = p_seqs[r.n]);
+     WHERE cardinality(r.after) > 0;
     IF v_seqs IS NULL THEN
         RETURN;
     END IF;
-    -- In a short transaction nobody can deliver one of them between our look and our commit. In one of the user's own
-    -- they can only not be removed: no worker waits for it, and one that is missing later was purged, and not delivered.
+    -- A short transaction locks them, so that no worker delivers one between our look and our commit. A user's own
+    -- transaction only keeps them from being removed: no worker waits for it, and outbox_make_sure looks again later.
     IF p_lasting THEN
         PERFORM 1 FROM "redrive".outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR KEY SHARE;
     ELSE
         PERFORM 1 FROM "redrive".outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR SHARE;
     END IF;
-    -- LIMIT keeps the planner from going through the table for each of them, as it would after most letters were removed.
+    -- LIMIT makes the planner look each up in the index: after most letters were removed it takes the table for empty.
     SELECT u.id INTO v_unknown  -- those that come later in the same call are unknown, too
       FROM unnest(v_ids, v_seqs) WITH ORDINALITY AS u (id, seq, place)
       LEFT JOIN LATERAL (SELECT n.seq, n.token FROM "redrive".outbox AS n WHERE n.id = u.id LIMIT 1) AS o ON true
@@ -488,7 +493,7 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
     END IF;
-    IF p_meant <> '{}' THEN  -- and says so: `after` stands last in the extras, and all ids are of one length
+    IF p_meant <> '{}' THEN  -- and name what is kept: `after` stands last in the extras, and all ids have one length
         UPDATE "redrive".outbox AS o
            SET extras = overlay(o.extras PLACING k.ids FROM octet_length(o.extras) - octet_length(k.ids) + 1)
           FROM (SELECT u.seq, convert_to('["' || string_agg(u.id::text, '","' ORDER BY u.place) || '"]}', 'UTF8') AS ids
@@ -509,7 +514,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Let go those who waited for these letters, which were delivered.
+-- Let go the letters that waited for these, which were delivered.
 CREATE OR REPLACE FUNCTION "redrive".outbox_let_go(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -521,7 +526,7 @@ BEGIN
       FROM (SELECT seq, count(*) AS n FROM over GROUP BY seq) AS w WHERE o.seq = w.seq;
 END $$;
 
--- Let go those letters of outbox_unsure whose wait was over before it could be seen; every worker looks before it rests.
+-- Let go those letters of outbox_unsure that wait for one that was delivered already; every worker looks before it rests.
 CREATE OR REPLACE FUNCTION "redrive".outbox_make_sure() RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
 AS $$
@@ -534,13 +539,13 @@ BEGIN
     IF v_seqs IS NULL THEN
         RETURN;
     END IF;
-    -- Whoever delivers one of them right now did not see who waits: wait for its end, and look then.
+    -- A call that delivers one of them right now did not see that a letter waits: wait for its end, then look.
     PERFORM 1 FROM "redrive".outbox AS o
       WHERE o.seq IN (SELECT w.on_seq FROM "redrive".outbox_waits AS w WHERE w.seq = ANY (v_seqs))
       ORDER BY o.seq FOR SHARE;
     PERFORM "redrive".outbox_let_go(ARRAY(
         SELECT DISTINCT w.on_seq FROM "redrive".outbox_waits AS w
-          JOIN "redrive".outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged, and never delivered
+          JOIN "redrive".outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged before it was delivered
          WHERE w.seq = ANY (v_seqs) AND o.status = 'delivered'));
 END $$;
 
@@ -549,8 +554,8 @@ END $$;
 -- Tokens of one letter only grow: a settlement takes its number after the claim that it fences, and a claim passes over
 -- letters whose number is newer than its own.
 
--- The attempt log that a line is added to: its newest ones, without tracebacks if the line has one, because only the
--- newest of a cycle is kept. What somebody else wrote there, and is no log, is none.
+-- The attempt log before a line is added: its newest lines, without tracebacks if the new line has one, because a cycle
+-- keeps only the newest traceback. What is no JSON array was not written by redrive and counts as empty.
 CREATE OR REPLACE FUNCTION "redrive".outbox_log(p_tries jsonb, p_line jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
 AS $$
     SELECT CASE WHEN p_tries IS NULL OR jsonb_typeof(p_tries) <> 'array' THEN '[]'
@@ -561,13 +566,18 @@ AS $$
                        WHERE e.n > jsonb_array_length(p_tries) - 49) END
 $$;
 
--- Carry out moves to failed or back to pending; return the places of those that were held.
+-- Carry out moves to failed or back to pending; return the places of the letters whose claim still held.
+-- The array of places makes the planner look them up in the index: after most letters were removed it takes the table for
+-- empty, and a join alone would go through all of it. `status || ''` keeps it from the partial indexes of a status.
 CREATE OR REPLACE FUNCTION "redrive".outbox_fail(p_moves jsonb, p_call bigint, p_now timestamptz, p_from text)
 RETURNS SETOF bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = on SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
+    v_refs bigint[] := ARRAY(SELECT m.ref FROM jsonb_to_recordset(p_moves) AS m (ref bigint));
     v_token bigint;
     v_seqs bigint[];
+    v_firsts bigint[];  -- those that were the first of their lanes
 BEGIN
     IF p_moves IS NULL THEN
         RETURN;
@@ -597,7 +607,7 @@ BEGIN
                    "redrive".outbox_log(o.tries, m.try) || (m.try || jsonb_build_object('attempt', o.attempts, 'at', "redrive".outbox_iso(p_now)))
                    ELSE o.tries END
           FROM asked AS m
-         WHERE o.seq = m.ref AND o.token = m.token AND o.status || '' = p_from
+         WHERE o.seq = m.ref AND o.seq = ANY (v_refs) AND o.token = m.token AND o.status || '' = p_from
         RETURNING o.seq, o.queue, o.event_type, m.*),
     counted AS (
         INSERT INTO "redrive".outbox_deltas
@@ -613,12 +623,15 @@ BEGIN
           FROM moved WHERE "to" = 'failed' ORDER BY fingerprint
         ON CONFLICT (fingerprint) DO UPDATE SET last_seen_at = excluded.last_seen_at)
     SELECT array_agg(seq) INTO v_seqs FROM moved;
-    PERFORM "redrive".outbox_advance(ARRAY(
-        SELECT o.seq FROM "redrive".outbox AS o WHERE o.seq = ANY (v_seqs) AND o.status = 'failed' AND o.lane > 0));
+    v_firsts := ARRAY(
+        SELECT o.seq FROM "redrive".outbox AS o WHERE o.seq = ANY (v_seqs) AND o.status || '' = 'failed' AND o.lane > 0);
+    IF cardinality(v_firsts) > 0 THEN
+        PERFORM "redrive".outbox_advance(v_firsts);
+    END IF;
     RETURN QUERY SELECT unnest(v_seqs);
 END $$;
 
--- Deliver; return the places of those that were held.
+-- Deliver; return the places of the letters whose claim still held.
 CREATE OR REPLACE FUNCTION "redrive".outbox_deliver(p_refs bigint[], p_tokens bigint[], p_call bigint, p_now timestamptz)
 RETURNS bigint[] LANGUAGE plpgsql
 AS $$
@@ -654,7 +667,7 @@ END $$;
 -- SET enable_… = off: PostgreSQL plans these functions once, perhaps while the table is empty, and they must use the
 -- indexes when it is not.
 
--- Keep letters. Return only those that were not kept, as duplicates: their place and the id that is kept.
+-- Keep letters. Return those that were not kept because they are duplicates: their number and the id that is kept.
 CREATE OR REPLACE FUNCTION "redrive".outbox_put(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_payloads bytea[],
     p_content_types text[], p_keys text[], p_idempotency_keys text[], p_priorities smallint[], p_delays bigint[],
@@ -670,10 +683,10 @@ DECLARE
     v_ordered text[];
     v_limited text[];
     v_dead bigint[];
-    v_seqs bigint[];  -- a place for every draft; which of them are kept is told by the place, because ids may repeat
+    v_seqs bigint[];  -- a place for every draft; a place tells which of them are kept, because ids may repeat
     v_kept bigint;
     v_name text;
-    v_meant jsonb;  -- under which id a draft is kept that is a duplicate
+    v_meant jsonb;  -- the duplicates of this call: see outbox_wait
 BEGIN
     PERFORM "redrive".outbox_durable();
     SELECT array_agg(name) FILTER (WHERE ordered), array_agg(name ORDER BY name) FILTER (WHERE max_size IS NOT NULL)
@@ -685,7 +698,7 @@ BEGIN
     IF v_ordered IS NOT NULL THEN
         PERFORM "redrive".outbox_lock_arrivals(p_queues, p_keys);
     END IF;
-    IF v_limited IS NOT NULL THEN  -- one after the other: each counts what those before it have put
+    IF v_limited IS NOT NULL THEN  -- one call after the other: each counts what the calls before it have put
         PERFORM pg_advisory_xact_lock(hashtextextended(l.name, 17)) FROM unnest(v_limited) AS l (name);
         PERFORM "redrive".outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, v_dead);
     END IF;
@@ -716,7 +729,7 @@ BEGIN
           FROM (SELECT queue, event_type, count(*) AS n FROM kept GROUP BY 1, 2) AS k
          CROSS JOIN (VALUES ('enqueued'), ('pending')) AS s (status))
     SELECT count(*) INTO v_kept FROM kept;
-    IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the letters: a duplicate is one whatever it would wait for
+    IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the insert: a duplicate is one whatever it would wait for
         SELECT jsonb_object_agg(p_ids[d.n], jsonb_build_array(d.n, d.kept)) INTO v_meant FROM "redrive".outbox_duplicates(
             p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
         PERFORM "redrive".outbox_wait(p_rich, v_seqs, v_token, coalesce(v_meant, '{}'), false);
@@ -724,7 +737,7 @@ BEGIN
     END IF;
     IF v_ordered IS NOT NULL THEN
         FOREACH v_name IN ARRAY v_ordered LOOP
-            PERFORM "redrive".outbox_place(v_name, p_keys);
+            PERFORM "redrive".outbox_place_free(v_name, p_keys);
         END LOOP;
     END IF;
     IF v_kept < cardinality(p_ids) THEN
@@ -733,6 +746,7 @@ BEGIN
     END IF;
 END $$;
 
+-- Raise RD507 if one of these queues has no room for those of these drafts that are new. Dead ones need no room.
 CREATE OR REPLACE FUNCTION "redrive".outbox_refuse_overflow(
     p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[], p_dead bigint[]
 ) RETURNS void LANGUAGE plpgsql
@@ -758,17 +772,22 @@ BEGIN
     END IF;
 END $$;
 
--- The few drafts that are dead letters of somebody else's.
+-- The few drafts that failed elsewhere. Each is looked up by its place (LATERAL … LIMIT 1): after most letters were removed
+-- the planner takes the table for empty, and would go through it once for each of them.
 CREATE OR REPLACE FUNCTION "redrive".outbox_enrich(p_rich jsonb, p_seqs bigint[], p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = on SET enable_mergejoin = off SET jit = off
 AS $$
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_rich) AS r (failure jsonb) WHERE r.failure IS NOT NULL) THEN
+        RETURN;
+    END IF;
     PERFORM "redrive".outbox_fail(
         (SELECT jsonb_agg(r.failure || jsonb_build_object('ref', o.seq, 'token', o.token))
            FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb)
-           JOIN "redrive".outbox AS o ON o.seq = p_seqs[r.n]
+          CROSS JOIN LATERAL (SELECT n.seq, n.token FROM "redrive".outbox AS n WHERE n.seq = p_seqs[r.n] LIMIT 1) AS o
           WHERE r.failure IS NOT NULL), 0, p_now, 'pending');
-    -- How often they were tried, and when they failed, they know themselves.
+    -- The draft says how often it was tried, and when it failed.
     UPDATE "redrive".outbox AS o
        SET attempts = coalesce(r.attempts, 0),
            failed_at = coalesce(r.failed, o.failed_at),
@@ -779,11 +798,11 @@ BEGIN
               FROM jsonb_to_recordset(p_rich)
                 AS d (n bigint, failure jsonb, attempts integer, failed_us bigint, first_failed_us bigint)
              WHERE d.failure IS NOT NULL AND d.failure <> 'null'::jsonb) AS r
-     WHERE o.seq = r.seq AND o.status = 'failed';
+     WHERE o.seq = r.seq AND o.seq = ANY (p_seqs) AND o.status || '' = 'failed';
 END $$;
 
 -- The drafts that were not kept at their place in p_seqs, and what is kept instead. Retention may have removed that
--- between the conflict and this look: then nothing is kept, and the caller asks again (serialization failure).
+-- between the conflict and this look. Then nothing is kept, and the caller asks again (serialization failure).
 CREATE OR REPLACE FUNCTION "redrive".outbox_duplicates(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],
     p_seqs bigint[]
@@ -811,12 +830,12 @@ END $$;
 
 -- Claiming: taking due letters, in one call with settling the last ones.
 
--- Settle and claim in one transaction. Returns a row per claim, and a row with the negative place, and nothing
--- else, for every settlement that no longer held. The same p_call again (p_again) is answered as the first time:
--- what it settled counts as settled, and what it claimed is returned.
+-- Settle and claim in one transaction. Returns a row per claim, and for every settlement whose claim no longer held a row
+-- with the negative place and nothing else. A p_call that comes again (p_again) gets the answer of the first time: what it
+-- settled counts as settled, and what it claimed is returned.
 CREATE OR REPLACE FUNCTION "redrive".outbox_exchange(
     p_call bigint, p_again boolean, p_keyed boolean, p_refs bigint[], p_tokens bigint[], p_moves jsonb,
-    p_wants jsonb, p_lease double precision, p_worker text, p_turns integer[], p_whole boolean, p_now bigint,
+    p_wants jsonb, p_lease double precision, p_worker text, p_shares integer[], p_whole boolean, p_now bigint,
     p_lease_now bigint
 ) RETURNS SETOF "redrive".outbox_claimed LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -831,11 +850,11 @@ DECLARE
     v_token bigint;
     v_limit integer;
     v_found integer;
-    v_turns integer[] := p_turns;
+    v_shares integer[] := p_shares;
     w record;
 BEGIN
     PERFORM "redrive".outbox_durable();
-    PERFORM pg_advisory_xact_lock(p_call);  -- a first try whose connection broke may still be at work
+    PERFORM pg_advisory_xact_lock(p_call);  -- the first try, whose connection broke, may still run
     IF p_moves IS NOT NULL THEN
         v_refs := v_refs || ARRAY(SELECT m.ref FROM jsonb_to_recordset(p_moves) AS m (ref bigint));
     END IF;
@@ -871,24 +890,25 @@ BEGIN
         v_limit := "redrive".outbox_allowed(w.queue, w.most, v_now);
         CONTINUE WHEN v_limit <= 0;
         RETURN QUERY SELECT * FROM "redrive".outbox_take(
-            w.queue, w.kinds, w.sinces, w.generation, v_limit, v_turns, p_worker, p_call, v_token, v_now, v_lease);
+            w.queue, w.kinds, w.sinces, w.generation, v_limit, v_shares, p_worker, p_call, v_token, v_now, v_lease);
         GET DIAGNOSTICS v_found = ROW_COUNT;
         IF p_whole AND v_found < v_limit AND num_nonnulls(VARIADIC w.sinces) > 0 THEN
             RETURN QUERY SELECT * FROM "redrive".outbox_take(
                 w.queue, w.kinds, array_fill(NULL::bigint, ARRAY[cardinality(w.sinces)]), w.generation,
-                v_limit - v_found, v_turns, p_worker, p_call, v_token, v_now, v_lease);
+                v_limit - v_found, v_shares, p_worker, p_call, v_token, v_now, v_lease);
             v_limit := v_found;
             GET DIAGNOSTICS v_found = ROW_COUNT;
             v_found := v_found + v_limit;
         END IF;
         IF v_found > 0 THEN
             PERFORM "redrive".outbox_spend(w.queue, v_found, v_now);
-            v_turns := v_turns[v_found % 10 + 1:] || v_turns[:v_found % 10];
+            v_found := v_found % cardinality(v_shares);
+            v_shares := v_shares[v_found + 1:] || v_shares[:v_found];
         END IF;
     END LOOP;
 END $$;
 
--- How many letters the queue's shared settings let a claim have now; places what arrived in an ordered one.
+-- How many letters the queue's shared settings let a claim have now. Places what arrived in an ordered queue.
 CREATE OR REPLACE FUNCTION "redrive".outbox_allowed(p_queue text, p_limit integer, p_now timestamptz)
 RETURNS integer LANGUAGE plpgsql
 AS $$
@@ -900,10 +920,10 @@ BEGIN
     IF NOT FOUND THEN
         RETURN v_limit;
     END IF;
-    IF q.rate IS NOT NULL OR q.max_in_flight IS NOT NULL THEN  -- those who claim take turns
+    IF q.rate IS NOT NULL OR q.max_in_flight IS NOT NULL THEN  -- one claim after the other
         SELECT * INTO q FROM "redrive".outbox_queues WHERE name = p_queue FOR UPDATE;
     END IF;
-    IF q.rate IS NOT NULL AND q.allowance_at > p_now THEN  -- the clock was set back: go on from where it stands now
+    IF q.rate IS NOT NULL AND q.allowance_at > p_now THEN  -- the server's clock was set back: go on from there
         UPDATE "redrive".outbox_queues SET allowance_at = p_now WHERE name = p_queue RETURNING * INTO q;
     END IF;
     IF q.paused THEN
@@ -921,7 +941,7 @@ BEGIN
     RETURN v_limit;
 END $$;
 
--- How many letters the rate lets begin; at most a second's worth is saved up.
+-- The token bucket of the queue's rate: how many letters may begin now. It holds a second's worth, and one at least.
 CREATE OR REPLACE FUNCTION "redrive".outbox_allowance(q "redrive".outbox_queues, p_now timestamptz)
 RETURNS double precision LANGUAGE sql STABLE
 AS $$
@@ -929,6 +949,7 @@ AS $$
                  q.allowance + greatest(0, date_part('epoch', p_now - q.allowance_at)) * q.rate)
 $$;
 
+-- Take claimed letters out of the token bucket.
 CREATE OR REPLACE FUNCTION "redrive".outbox_spend(p_queue text, p_count integer, p_now timestamptz) RETURNS void LANGUAGE sql
 AS $$
     UPDATE "redrive".outbox_queues AS q
@@ -936,11 +957,11 @@ AS $$
      WHERE q.name = p_queue AND q.rate IS NOT NULL
 $$;
 
--- How many letters of each line (a kind and a priority) a claim gets. Priorities share the turns in p_turns; a
--- turn whose priority has nothing left passes to the highest one that has. Kinds go by due time.
+-- How many letters of each line (a kind and a priority) a claim gets. p_shares deals the letters to the priorities; a share
+-- whose priority has nothing left goes to the highest one that has. Kinds go by due time.
 CREATE OR REPLACE FUNCTION "redrive".outbox_shares(
     p_queue text, p_kinds text[], p_priorities smallint[], p_sinces timestamptz[], p_generation bigint,
-    p_limit integer, p_turns integer[], p_now timestamptz, p_token bigint
+    p_limit integer, p_shares integer[], p_now timestamptz, p_token bigint
 ) RETURNS bigint[] LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -949,7 +970,7 @@ DECLARE
     v_low integer[];
     v_there integer[];
     v_taken integer[] := '{0,0,0}';
-    v_turn integer;
+    v_share integer;
 BEGIN
     SELECT coalesce(array_agg(c.line ORDER BY c.due_at, c.seq) FILTER (WHERE c.priority = 0), '{}'),
            coalesce(array_agg(c.line ORDER BY c.due_at, c.seq) FILTER (WHERE c.priority = 1), '{}'),
@@ -966,11 +987,11 @@ BEGIN
                     ORDER BY o.due_at, o.seq LIMIT p_limit) AS due) AS c;
     v_there := ARRAY[cardinality(v_high), cardinality(v_medium), cardinality(v_low)];
     FOR n IN 0 .. least(p_limit, v_there[1] + v_there[2] + v_there[3]) - 1 LOOP
-        v_turn := p_turns[n % cardinality(p_turns) + 1] + 1;
-        IF v_taken[v_turn] >= v_there[v_turn] THEN
-            v_turn := CASE WHEN v_taken[1] < v_there[1] THEN 1 WHEN v_taken[2] < v_there[2] THEN 2 ELSE 3 END;
+        v_share := p_shares[n % cardinality(p_shares) + 1] + 1;
+        IF v_taken[v_share] >= v_there[v_share] THEN
+            v_share := CASE WHEN v_taken[1] < v_there[1] THEN 1 WHEN v_taken[2] < v_there[2] THEN 2 ELSE 3 END;
         END IF;
-        v_taken[v_turn] := v_taken[v_turn] + 1;
+        v_taken[v_share] := v_taken[v_share] + 1;
     END LOOP;
     RETURN ARRAY(
         SELECT count(t.line) FROM generate_series(1, cardinality(p_kinds)) AS every (line)
@@ -978,11 +999,11 @@ BEGIN
             ON t.line = every.line GROUP BY every.line ORDER BY every.line);
 END $$;
 
--- Claim up to p_limit due letters of one queue. p_sinces holds, for each kind, where to begin to look in its
--- high, medium and low line (NULL: at the start); it spares a claim the remains of letters claimed before. Letters
--- that became due in the last two seconds are always looked at. Who claims puts the letters in order.
+-- Claim up to p_limit due letters of one queue, in any order: the worker sorts them. p_sinces holds, for each kind, where
+-- to begin in its high, medium and low line (NULL: at the start), so that a claim does not walk over the dead tuples of
+-- letters claimed before. Letters that became due in the last two seconds are always looked at.
 CREATE OR REPLACE FUNCTION "redrive".outbox_take(
-    p_queue text, p_kinds text[], p_sinces bigint[], p_generation bigint, p_limit integer, p_turns integer[],
+    p_queue text, p_kinds text[], p_sinces bigint[], p_generation bigint, p_limit integer, p_shares integer[],
     p_worker text, p_call bigint, p_token bigint, p_now timestamptz, p_lease timestamptz
 ) RETURNS SETOF "redrive".outbox_claimed LANGUAGE plpgsql
 AS $$
@@ -1009,13 +1030,13 @@ BEGIN
         RETURN;
     END IF;
     v_counts := CASE WHEN cardinality(v_kinds) = 1 THEN ARRAY[p_limit] ELSE "redrive".outbox_shares(
-        p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_turns, p_now, p_token) END;
+        p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_shares, p_now, p_token) END;
     FOR n IN 1 .. cardinality(v_kinds) LOOP
         RETURN QUERY
         UPDATE "redrive".outbox AS o
            SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
                worker = p_worker, updated_at = p_now
-         WHERE o.ctid = ANY (ARRAY(  -- where the rows that are locked stand: nobody else can move them
+         WHERE o.ctid = ANY (ARRAY(  -- the ctids of locked rows: no other call can move them
                SELECT o.ctid FROM "redrive".outbox AS o
                 WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
                   AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
@@ -1040,6 +1061,7 @@ BEGIN
     END LOOP;
 END $$;
 
+-- A letter in the form in which a claim returns it.
 CREATE OR REPLACE FUNCTION "redrive".outbox_claimed_of(o "redrive".outbox) RETURNS "redrive".outbox_claimed LANGUAGE sql STABLE
 AS $$
     SELECT o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key, o.priority,
@@ -1054,6 +1076,7 @@ $$;
 --
 -- The caller holds the lanes and the rows, has checked that the verb fits, and writes the audit entry.
 
+-- Start a new cycle of failed letters; the ended one goes to failure_history.
 CREATE OR REPLACE FUNCTION "redrive".outbox_replay_rows(
     p_seqs bigint[], p_generation bigint, p_by text, p_reason text, p_plan text, p_odd boolean, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql
@@ -1073,7 +1096,7 @@ BEGIN
            applied_policy = NULL, plan = nullif(p_plan, ''), generation = coalesce(p_generation, o.generation),
            odd = o.odd OR p_odd,
            failure_history =
-               CASE WHEN jsonb_typeof(o.failure_history) <> 'array' THEN '[]'  -- somebody else wrote it
+               CASE WHEN jsonb_typeof(o.failure_history) <> 'array' THEN '[]'  -- not written by redrive
                     WHEN jsonb_array_length(o.failure_history) >= 20 THEN o.failure_history - 0
                     ELSE o.failure_history END
                || jsonb_strip_nulls(jsonb_build_object(
@@ -1089,6 +1112,7 @@ BEGIN
     PERFORM "redrive".outbox_line_up(p_seqs);
 END $$;
 
+-- Archive failed letters, or cancel pending ones.
 CREATE OR REPLACE FUNCTION "redrive".outbox_archive_rows(
     p_seqs bigint[], p_by text, p_plan text, p_odd boolean, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql
@@ -1107,6 +1131,7 @@ BEGIN
     PERFORM "redrive".outbox_advance(v_firsts);
 END $$;
 
+-- Bring archived letters back to what they were.
 CREATE OR REPLACE FUNCTION "redrive".outbox_restore_rows(
     p_seqs bigint[], p_by text, p_plan text, p_odd boolean, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql
@@ -1124,11 +1149,13 @@ BEGIN
         SELECT seq FROM "redrive".outbox WHERE seq = ANY (p_seqs) AND status = 'pending'));
 END $$;
 
+-- Remove letters.
 CREATE OR REPLACE FUNCTION "redrive".outbox_purge_rows(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
     PERFORM "redrive".outbox_count_out(p_seqs, 'purged');
-    PERFORM "redrive".outbox_let_go(ARRAY(  -- who began to wait for it unseen must not find it missing
+    PERFORM "redrive".outbox_leave_names(p_seqs);
+    PERFORM "redrive".outbox_let_go(ARRAY(  -- a letter of an open transaction may wait for it: it must not find it missing
         SELECT seq FROM "redrive".outbox WHERE seq = ANY (p_seqs) AND status = 'delivered'));
     DELETE FROM "redrive".outbox WHERE seq = ANY (p_seqs);
     DELETE FROM "redrive".outbox_waits WHERE seq = ANY (p_seqs);
@@ -1136,7 +1163,8 @@ END $$;
 
 -- Retention: removing, a page at a time, what is past its time.
 
--- Look at the next *p_limit* letters and remove those past their time, in seconds (NULL: never).
+-- Look at the next p_limit letters and remove those past their time, in seconds (NULL: never); return how many. Only one
+-- caller at a time does so: others return at once.
 CREATE OR REPLACE FUNCTION "redrive".outbox_retain(
     p_delivered double precision, p_archived double precision, p_failed double precision, p_limit integer, p_now bigint
 ) RETURNS integer LANGUAGE plpgsql
@@ -1149,7 +1177,7 @@ DECLARE
     v_over bigint[];
 BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('"redrive".outbox_retain', 3)) THEN
-        RETURN 0;  -- somebody else holds the broom
+        RETURN 0;
     END IF;
     SELECT max(s.seq), count(*), array_agg(s.seq) FILTER (WHERE s.updated_at <= v_now - CASE s.status
                WHEN 'delivered' THEN p_delivered WHEN 'archived' THEN p_archived WHEN 'failed' THEN p_failed
@@ -1158,7 +1186,7 @@ BEGIN
       FROM (SELECT seq, status, updated_at FROM "redrive".outbox
              WHERE seq > (SELECT broom FROM "redrive".outbox_meta) ORDER BY seq LIMIT p_limit) AS s;
     UPDATE "redrive".outbox_meta SET broom = CASE WHEN v_seen = p_limit THEN v_last ELSE 0 END;
-    v_over := ARRAY(SELECT o.seq FROM "redrive".outbox AS o  -- looked at again under its lock
+    v_over := ARRAY(SELECT o.seq FROM "redrive".outbox AS o  -- looked at again, now that it is locked
                      WHERE o.seq = ANY (v_over) AND o.updated_at <= v_now - CASE o.status
                            WHEN 'delivered' THEN p_delivered WHEN 'archived' THEN p_archived
                            WHEN 'failed' THEN p_failed END * interval '1 second' FOR UPDATE SKIP LOCKED);
@@ -1166,12 +1194,13 @@ BEGIN
         PERFORM "redrive".outbox_purge_rows(v_over);
     END IF;
     PERFORM "redrive".outbox_forget_groups(p_limit, v_now);
+    PERFORM "redrive".outbox_forget_names(p_limit);
     DELETE FROM "redrive".outbox_calls WHERE at < now() - interval '1 hour';
     RETURN cardinality(v_over);
 END $$;
 
--- Of the next *p_limit* groups forget those that no failed or archived letter belongs to and that were not seen
--- for a day. Whoever fails with one meanwhile makes it seen, under its lock, and it stays.
+-- Of the next p_limit groups remove those that no failed or archived letter belongs to and that no letter joined for a
+-- day. A letter that joins one meanwhile updates its row, and then it stays.
 CREATE OR REPLACE FUNCTION "redrive".outbox_forget_groups(p_limit integer, p_now timestamptz) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -1187,7 +1216,7 @@ BEGIN
        SET groups_broom = CASE WHEN cardinality(v_page) = p_limit THEN v_page[p_limit] ELSE '' END;
 END $$;
 
--- Whether a letter with this key (or, without one, this id) is kept, in whichever queue and of whichever kind.
+-- Whether a letter with this idempotency key (or, without one, this id) is kept, in any of these queues and kinds.
 CREATE OR REPLACE FUNCTION "redrive".outbox_has_key(p_key text, p_queues text[], p_kinds text[]) RETURNS boolean LANGUAGE sql STABLE
 AS $$
     SELECT EXISTS (
@@ -1199,7 +1228,7 @@ AS $$
          WHERE o.id = CASE WHEN p_key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p_key::uuid END)
 $$;
 
--- Forget some keys that were handled more than p_kept seconds ago and of which no letter is kept any more.
+-- Remove some keys that were handled more than p_kept seconds ago and that no kept letter has; return how many.
 CREATE OR REPLACE FUNCTION "redrive".outbox_retain_handled(p_kept double precision, p_limit integer, p_now bigint)
 RETURNS integer LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
@@ -1211,6 +1240,7 @@ DECLARE
     v_limit integer;
     v_page "redrive".event_handled[];
     v_removed integer;
+    v_keys text[];
 BEGIN
     IF p_kept IS NULL OR NOT pg_try_advisory_xact_lock(hashtextextended('"redrive".outbox_handled_broom', 3)) THEN
         RETURN 0;
@@ -1223,24 +1253,108 @@ BEGIN
         SELECT h FROM "redrive".event_handled AS h, "redrive".outbox_handled_broom AS b
          WHERE (h.handler_name, h.idempotency_key) > (b.handler_name, b.idempotency_key)
          ORDER BY h.handler_name, h.idempotency_key LIMIT v_limit);
-    DELETE FROM "redrive".event_handled AS h USING unnest(v_page) AS p
-     WHERE h.handler_name = p.handler_name AND h.idempotency_key = p.idempotency_key AND h.handled_at <= v_before
-       AND NOT "redrive".outbox_has_key(h.idempotency_key, v_queues, v_kinds);
-    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    WITH removed AS (
+        DELETE FROM "redrive".event_handled AS h USING unnest(v_page) AS p
+         WHERE h.handler_name = p.handler_name AND h.idempotency_key = p.idempotency_key AND h.handled_at <= v_before
+           AND NOT "redrive".outbox_has_key(h.idempotency_key, v_queues, v_kinds) RETURNING h.idempotency_key)
+    SELECT count(*), array_agg(idempotency_key) INTO v_removed, v_keys FROM removed;
+    PERFORM "redrive".outbox_note_left(v_keys);
     UPDATE "redrive".outbox_handled_broom
        SET handler_name = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].handler_name ELSE '' END,
            idempotency_key = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].idempotency_key ELSE '' END;
     RETURN v_removed;
 END $$;
 
+-- ---------------------------------------------------------------------- long names
+
+-- A long name stands in a column as its beginning, the character \x1a, and its digest; outbox_names holds the whole. A name
+-- is removed once no letter and no handled key has it. That is looked up two hours after the last letter that had it was
+-- removed, because workers remember for an hour that a name is kept; both are measured by the clock of leases.
+
+-- Note that something which had these texts is removed; those that are no long names are passed over.
+CREATE OR REPLACE FUNCTION "redrive".outbox_note_left(p_held text[]) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_digests text[] := ARRAY(
+        SELECT DISTINCT substring(h.held FROM E'\x1a(L[0-9a-f]{64})$') FROM unnest(p_held) AS h (held)
+         WHERE strpos(h.held, E'\x1aL') > 0);
+BEGIN
+    IF cardinality(v_digests) = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM 1 FROM "redrive".outbox_names WHERE digest = ANY (v_digests) ORDER BY digest FOR NO KEY UPDATE;
+    UPDATE "redrive".outbox_names SET left_us = (SELECT lease_us FROM "redrive".outbox_clock)
+     WHERE digest = ANY (v_digests);
+END $$;
+
+-- Note the long names in the columns that a sender fills: one letter with each of them is about to be removed. Names of
+-- queues, kinds, workers and errors are few, stand in counts and histories too, and stay.
+CREATE OR REPLACE FUNCTION "redrive".outbox_leave_names(p_seqs bigint[]) RETURNS void LANGUAGE sql
+AS $$
+    SELECT "redrive".outbox_note_left(array_agg(t.held))
+      FROM "redrive".outbox AS o
+     CROSS JOIN LATERAL unnest(ARRAY[
+           o.key, o.idempotency_key, o.source, o.target, o.workspace_id, o.policy, o.content_type]) AS t (held)
+     WHERE o.seq = ANY (p_seqs) AND o.odd AND strpos(t.held, E'\x1aL') > 0
+$$;
+
+-- Of up to p_limit names that were noted remove those that are not used any more. The others are noted again when the next
+-- letter with them is removed. A transaction that uses one holds its row (FOR KEY SHARE), and then it is passed over.
+CREATE OR REPLACE FUNCTION "redrive".outbox_forget_names(p_limit integer) RETURNS integer LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_before bigint := (SELECT lease_us FROM "redrive".outbox_clock) - 7200000000;
+    v_digests text[] := ARRAY(
+        SELECT digest FROM "redrive".outbox_names WHERE left_us < v_before AND kept_us < v_before
+         ORDER BY left_us LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    v_removed integer;
+BEGIN
+    IF cardinality(v_digests) = 0 THEN
+        RETURN 0;
+    END IF;
+    -- Two statements: the second sees the letters of every transaction that had held one of these names.
+    DELETE FROM "redrive".outbox_names AS n
+     WHERE n.digest = ANY (v_digests) AND NOT "redrive".outbox_uses_name(n.digest);
+    GET DIAGNOSTICS v_removed = ROW_COUNT;
+    UPDATE "redrive".outbox_names SET left_us = NULL WHERE digest = ANY (v_digests);
+    RETURN v_removed;
+END $$;
+
+-- Whether a letter, a handled key or a count has the long name with this digest.
+CREATE OR REPLACE FUNCTION "redrive".outbox_uses_name(p_digest text) RETURNS boolean LANGUAGE sql STABLE
+SET enable_seqscan = off
+AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM "redrive".outbox AS o
+         WHERE o.odd AND ARRAY[
+               right(o.key, 65), right(o.idempotency_key, 65), right(o.source, 65), right(o.target, 65),
+               right(o.workspace_id, 65), right(o.policy, 65), right(o.content_type, 65), right(o.queue, 65),
+               right(o.event_type, 65), right(o.error_type, 65), right(o.fingerprint, 65), right(o.worker, 65)
+               ] @> ARRAY[p_digest])
+        OR EXISTS (
+        SELECT 1 FROM "redrive".event_handled AS h
+         WHERE strpos(h.idempotency_key, E'\x1aL') > 0 AND right(h.idempotency_key, 65) = p_digest)
+        OR EXISTS (
+        SELECT 1 FROM "redrive".outbox_queues AS q WHERE right(q.name, 65) = p_digest)
+        OR EXISTS (
+        SELECT 1 FROM "redrive".outbox_tallies AS t WHERE p_digest IN (
+               right(t.queue, 65), right(t.kind, 65), right(t.error_type, 65), right(t.fingerprint, 65)))
+        OR EXISTS (
+        SELECT 1 FROM "redrive".outbox_deltas AS t WHERE p_digest IN (
+               right(t.queue, 65), right(t.kind, 65), right(t.error_type, 65), right(t.fingerprint, 65)))
+        OR EXISTS (
+        SELECT 1 FROM "redrive".outbox_groups AS g WHERE p_digest IN (right(g.fingerprint, 65), right(g.error_type, 65)))
+$$;
+
 -- Letters in a transaction of the user's own.
 
--- Keep one letter in the caller's transaction; return the id that is kept already, or NULL if this one is now.
--- Takes no lock that a worker waits for: the letter of an ordered queue is placed by whoever claims next.
+-- Keep one letter in the caller's transaction; return NULL, or the id that is kept instead if it is a duplicate. Takes no
+-- lock that a worker waits for: the next claim places the letter of an ordered queue. p_meant: see outbox_wait.
 CREATE OR REPLACE FUNCTION "redrive".outbox_accept(
     p_id text, p_queue text, p_kind text, p_payload bytea, p_content_type text, p_key text, p_idempotency_key text,
     p_priority integer, p_delay bigint, p_due bigint, p_policy text, p_generation bigint, p_origin text,
-    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean
+    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean,
+    p_meant jsonb DEFAULT '{}'
 ) RETURNS text LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -1264,7 +1378,7 @@ BEGIN
         v_lane := 3;
         v_held := 1;
     END IF;
-    LOOP  -- again if what was in its place has been removed meanwhile
+    LOOP  -- again if the letter that was in its place has been removed meanwhile
         INSERT INTO "redrive".outbox (
             token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue, event_type,
             key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
@@ -1287,11 +1401,11 @@ BEGIN
     INSERT INTO "redrive".outbox_deltas (queue, kind, status, n)
     VALUES (p_queue, p_kind, 'enqueued', 1), (p_queue, p_kind, 'pending', 1);
     IF p_rich IS NOT NULL THEN
-        PERFORM "redrive".outbox_wait(p_rich::jsonb, ARRAY[v_seq], v_token, '{}', true);
+        PERFORM "redrive".outbox_wait(p_rich::jsonb, ARRAY[v_seq], v_token, p_meant, true);
         PERFORM "redrive".outbox_enrich(p_rich::jsonb, ARRAY[v_seq], v_now);
     END IF;
     IF p_names IS NOT NULL THEN
-        INSERT INTO "redrive".outbox_names SELECT * FROM jsonb_each_text(p_names::jsonb) ON CONFLICT DO NOTHING;
+        PERFORM "redrive".outbox_keep_names(p_names::jsonb);
     END IF;
     IF p_notify THEN
         PERFORM pg_notify('outbox_default', '');
@@ -1299,8 +1413,24 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Keep many letters in the caller's transaction, in their order: for each what outbox_accept returns. Their keys are
--- locked first and in one order, so that two callers who name the same keys cannot block each other.
+-- Keep long names with the letter that has them, in a transaction that may stay open. It holds their rows, so that they
+-- stay until it ends, but only FOR KEY SHARE, so that two such transactions do not block each other.
+CREATE OR REPLACE FUNCTION "redrive".outbox_keep_names(p_names jsonb) RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    LOOP
+        INSERT INTO "redrive".outbox_names (digest, name, kept_us)
+        SELECT n.key, n.value, c.lease_us FROM jsonb_each_text(p_names) AS n, "redrive".outbox_clock AS c ORDER BY 1
+        ON CONFLICT DO NOTHING;
+        PERFORM 1 FROM "redrive".outbox_names WHERE digest IN (SELECT jsonb_object_keys(p_names)) FOR KEY SHARE;
+        EXIT WHEN (SELECT count(*) FROM "redrive".outbox_names WHERE digest IN (SELECT jsonb_object_keys(p_names)))
+                  = (SELECT count(*) FROM jsonb_object_keys(p_names));  -- again if one was removed meanwhile
+    END LOOP;
+END $$;
+
+-- Keep many letters in the caller's transaction, in their order; for each return what outbox_accept returns. Their keys
+-- are locked first and in one order, so that two callers with the same keys cannot deadlock. A letter that waits for a
+-- draft of this call which is a duplicate waits for what is kept, as in outbox_put.
 CREATE OR REPLACE FUNCTION "redrive".outbox_accept_many(
     p_ids text[], p_queues text[], p_kinds text[], p_payloads bytea[], p_content_types text[], p_keys text[],
     p_idempotency_keys text[], p_priorities integer[], p_delays bigint[], p_dues bigint[], p_policies text[],
@@ -1308,7 +1438,10 @@ CREATE OR REPLACE FUNCTION "redrive".outbox_accept_many(
     p_odds boolean[], p_rich text[], p_names text[], p_notify boolean
 ) RETURNS SETOF text LANGUAGE plpgsql
 AS $$
-DECLARE d record;
+DECLARE
+    d record;
+    v_kept text;
+    v_meant jsonb := '{}';
 BEGIN
     PERFORM "redrive".outbox_lock_arrivals(array_agg(u.queue), array_agg(u.key))
        FROM unnest(p_queues, p_keys) AS u (queue, key)
@@ -1322,10 +1455,14 @@ BEGIN
             id, queue, kind, payload, content_type, key, idempotency_key, priority, delay, due, policy,
             generation, origin, handler, tenant, extras, odd, rich, names)
     LOOP
-        RETURN NEXT "redrive".outbox_accept(
+        v_kept := "redrive".outbox_accept(
             d.id, d.queue, d.kind, d.payload, d.content_type, d.key, d.idempotency_key, d.priority,
             d.delay, d.due, d.policy, d.generation, d.origin, d.handler, d.tenant, d.extras, d.odd,
-            d.rich, d.names, false);
+            d.rich, d.names, false, v_meant);
+        IF v_kept IS NOT NULL THEN
+            v_meant := v_meant || jsonb_build_object(d.id, jsonb_build_array(0, v_kept));  -- 0: before every draft to come
+        END IF;
+        RETURN NEXT v_kept;
     END LOOP;
     IF p_notify THEN
         PERFORM pg_notify('outbox_default', '');
@@ -1335,9 +1472,9 @@ END $$;
 -- Events with several handlers.
 
 -- Give each due event without a target to its subscribers: a letter for each, and the event is delivered, in one
--- transaction; one whose last subscriber leaves meanwhile stays. One caller at a time, so that letters of a key follow
--- the order of their events. Returns a row per kind; one of zeros when there was nothing to do, and none at all when
--- nobody subscribes to anything.
+-- transaction. An event whose last subscriber leaves meanwhile stays. One caller at a time, so that letters of a key
+-- follow the order of their events. Returns a row per kind; one row of zeros when there was nothing to do, and no row when
+-- there are no subscriptions.
 CREATE OR REPLACE FUNCTION "redrive".outbox_broadcast(p_limit integer, p_now bigint)
 RETURNS TABLE (queue text, kind text, events bigint, letters bigint) LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
@@ -1356,20 +1493,21 @@ BEGIN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
         RETURN;
     END IF;
-    -- Wait for whoever is at it: a caller that is told of nothing to do may believe that all was done.
+    -- Wait for a call that is under way: a caller that hears of nothing to do takes it that all was done.
     PERFORM pg_advisory_xact_lock(hashtextextended('"redrive".outbox_broadcast', 3));
+    PERFORM "redrive".outbox_lock_room();
     FOR v_lines IN SELECT l.queue, l.kind, l.ordered FROM "redrive".outbox_events_waiting() AS l LOOP
         IF v_lines.ordered THEN
-            PERFORM "redrive".outbox_place(v_lines.queue, NULL);
+            PERFORM "redrive".outbox_place_all(ARRAY[v_lines.queue]);
         END IF;
         v_seqs := v_seqs || "redrive".outbox_due_events(v_lines.queue, v_lines.kind, p_limit, v_now);
     END LOOP;
     IF cardinality(v_seqs) > 0 THEN
         PERFORM "redrive".outbox_lock_lanes(v_seqs);
-        v_seqs := "redrive".outbox_unhindered(ARRAY(
+        v_seqs := "redrive".outbox_with_room("redrive".outbox_unhindered(ARRAY(
             SELECT o.seq FROM "redrive".outbox AS o
              WHERE o.seq = ANY (v_seqs) AND o.status = 'pending' AND o.held = 0 AND o.target IS NULL
-               FOR NO KEY UPDATE SKIP LOCKED));
+               FOR NO KEY UPDATE SKIP LOCKED)));
     END IF;
     IF cardinality(v_seqs) = 0 THEN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
@@ -1421,7 +1559,7 @@ BEGIN
     PERFORM "redrive".outbox_advance(v_seqs);
 END $$;
 
--- Where events with subscribers wait; not in paused queues, and not while the queue of a subscriber is full.
+-- The queues and kinds in which events with subscribers wait; no paused queue, and none while a subscriber's is full.
 CREATE OR REPLACE FUNCTION "redrive".outbox_events_waiting() RETURNS TABLE (queue text, kind text, ordered boolean)
 LANGUAGE sql STABLE
 AS $$
@@ -1437,6 +1575,7 @@ AS $$
               AND "redrive".outbox_counted(f.name, '{pending,in_flight}') >= f.max_size)
 $$;
 
+-- The places of events that are due, up to p_limit of each priority.
 CREATE OR REPLACE FUNCTION "redrive".outbox_due_events(p_queue text, p_kind text, p_limit integer, p_now timestamptz)
 RETURNS bigint[] LANGUAGE sql STABLE
 AS $$
@@ -1449,8 +1588,8 @@ AS $$
                 ORDER BY o.due_at, o.seq LIMIT p_limit) AS due)
 $$;
 
--- Leave out events whose key is being enqueued in a subscriber's ordered queue right now: nobody waits for a user's
--- open transaction; they come next time.
+-- These events, without those whose key an open transaction is enqueueing in a subscriber's ordered queue right now: no
+-- worker waits for a user's transaction, and they come next time.
 CREATE OR REPLACE FUNCTION "redrive".outbox_unhindered(p_seqs bigint[]) RETURNS bigint[] LANGUAGE sql
 AS $$
     WITH wanted AS MATERIALIZED (
@@ -1466,9 +1605,39 @@ AS $$
                   WHERE seq NOT IN (SELECT w.seq FROM wanted AS w JOIN busy AS b ON b.key = w.key AND b.queue = w.queue))
 $$;
 
+-- Count and fill subscribers' queues that have a max_size one call after the other, as outbox_put does.
+CREATE OR REPLACE FUNCTION "redrive".outbox_lock_room() RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(l.name, 17)) FROM (
+        SELECT q.name FROM "redrive".outbox_queues AS q
+         WHERE q.max_size IS NOT NULL AND q.name IN (SELECT queue FROM "redrive".subscription)
+         ORDER BY q.name OFFSET 0) AS l;
+END $$;
+
+-- These events, without those for whose letters a subscriber's queue has no room; they come when it has. An event with
+-- more subscribers in one queue than the queue's max_size comes when the queue is empty: it would never come otherwise.
+CREATE OR REPLACE FUNCTION "redrive".outbox_with_room(p_seqs bigint[]) RETURNS bigint[] LANGUAGE sql
+AS $$
+    WITH rooms AS MATERIALIZED (
+        SELECT q.name, q.max_size, q.max_size - "redrive".outbox_counted(q.name, '{pending,in_flight}') AS room
+          FROM "redrive".outbox_queues AS q
+         WHERE q.max_size IS NOT NULL AND q.name IN (SELECT queue FROM "redrive".subscription)),
+    letters AS MATERIALIZED (
+        SELECT o.seq, r.room,
+               row_number() OVER (PARTITION BY s.queue ORDER BY o.due_at, o.seq, s.handler_name) AS nth,
+               r.room = r.max_size AND dense_rank() OVER (PARTITION BY s.queue ORDER BY o.due_at, o.seq) = 1 AS first
+          FROM "redrive".outbox AS o
+          JOIN "redrive".subscription AS s ON s.event_type = o.event_type
+          JOIN rooms AS r ON r.name = s.queue
+         WHERE o.seq = ANY (p_seqs))
+    SELECT ARRAY(SELECT seq FROM unnest(p_seqs) AS e (seq)
+                  WHERE seq NOT IN (SELECT l.seq FROM letters AS l WHERE l.nth > l.room AND NOT l.first))
+$$;
+
 -- For people who work in SQL, in any language: enqueue in your own transaction, look, replay.
 
--- The payload as JSON; NULL when it is none, or holds what jsonb cannot (such as \u0000).
+-- The payload as JSON; NULL if it is no JSON, or holds what jsonb cannot (such as \u0000).
 CREATE OR REPLACE FUNCTION "redrive".outbox_json(payload bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT
 AS $$
 BEGIN
@@ -1490,7 +1659,7 @@ SELECT id, event_type, event_version, occurred_at, source, target, channel, gene
 CREATE OR REPLACE FUNCTION "redrive".outbox_write_event() RETURNS trigger LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF TG_OP <> 'INSERT' THEN  -- a row that changes behind the counts would make the books wrong
+    IF TG_OP <> 'INSERT' THEN  -- a change that is not counted would make the counts wrong
         RAISE EXCEPTION 'cannot % an event: its row is redrive''s', lower(TG_OP)
             USING ERRCODE = 'feature_not_supported', HINT = 'Use outbox_replay(), or the command redrive.';
     END IF;
@@ -1549,7 +1718,7 @@ BEGIN
     IF q.ordered AND p_key IS NOT NULL THEN
         PERFORM "redrive".outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
     END IF;
-    LOOP  -- again if what was in its place has been removed meanwhile
+    LOOP  -- again if the letter that was in its place has been removed meanwhile
         INSERT INTO "redrive".outbox (
             token, due_at, occurred_at, cycle_at, updated_at, generation, event_version, priority, held, lane, id, queue,
             event_type, key, idempotency_key, source, target, workspace_id, channel, trace_context, content_type, payload,
@@ -1578,7 +1747,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Give a failed letter another cycle, at once: the ended cycle goes to failure_history, id and key are kept.
+-- Give a failed letter another cycle, now: the ended cycle goes to failure_history; the letter keeps its id and its key.
 CREATE OR REPLACE FUNCTION "redrive".outbox_replay(
     event_id uuid, p_new_generation bigint, p_replayed_by text, p_reason text DEFAULT ''
 ) RETURNS void LANGUAGE plpgsql
@@ -1606,10 +1775,10 @@ END $$;
 
 -- Searching the texts of errors, quickly where the server has the extension pg_trgm.
 
--- Return the statements that make the indexes which are missing, each to be run by itself and outside a transaction,
--- because letters go on moving while they are built. None if there is nothing to do, if somebody is building right now,
--- or without the extension or the right to create it: then searching looks at every dead letter's text. May be called
--- as often as one likes; an index whose building was interrupted is dropped and made again.
+-- Return the statements that make the missing indexes. Run each by itself and outside a transaction, because letters go on
+-- moving while they are built. Returns none if there is nothing to do, if another session is building one right now, or
+-- without the extension or the right to create it: then a search looks at every dead letter's text. May be called any
+-- number of times; an index whose building was interrupted is dropped and made again.
 CREATE OR REPLACE FUNCTION "redrive".outbox_missing_indexes() RETURNS SETOF text LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -1658,5 +1827,5 @@ BEGIN
     END IF;
 END $build$;
 
-UPDATE "redrive".outbox_meta SET version = 1, functions = '918ecb581b9b332b40c8e97068314aeeea78febb5c71350c016458e725641332';
+UPDATE "redrive".outbox_meta SET version = 1, functions = 'e6a635154eab912e3d960c5222abab412ee6025bda5b3b38b9b97a7bb4ceee11';
 COMMIT;

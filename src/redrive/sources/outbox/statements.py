@@ -1,8 +1,8 @@
 """
-One statement, however a driver writes parameters.
+One statement, in the form that each driver writes.
 
-Owns the ways to write them, and what the server's answers and refusals mean. The text itself
-and the columns are the store's own, so that a letter is the same whoever wrote it. Knows no driver.
+Owns the ways to write parameters, and what the server's answers and refusals mean. The text and the columns are the
+store's own, so that a letter is the same whether a worker or a user's transaction wrote it. Knows no driver.
 """
 
 from __future__ import annotations
@@ -11,13 +11,9 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
-from redrive.errors import LetterNotFound, QueueFull, SourceError, StoreUnavailable
+from redrive.errors import SourceError, StoreUnavailable
 from redrive.stores.contract import Receipt
-from redrive.stores.postgres.putting import row_of
-from redrive.stores.postgres.sql.statements import statements
-from redrive.stores.postgres.texts import name, unescape
+from redrive.stores.postgres import user_transactions as store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +21,7 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft, Letter
 
 _PARAMETER = re.compile(r"\$(\d+)")
+_NO_TABLES = ("42P01", "42883", "3F000")  # SQLSTATE: no such table, function or schema
 _MOST, _MOST_BYTES = 1_000, 16 << 20  # letters and bytes of payload in one statement
 
 
@@ -39,7 +36,7 @@ class Statement(NamedTuple):
 @lru_cache
 def statement(schema: str, named: str) -> Statement:
     """Return the statement of *schema* that is called *named*."""
-    text = statements(schema)[named]
+    text = store.statement(schema, named)
     percent = _PARAMETER.sub("%s", text.replace("%", "%%"))
     colon = _PARAMETER.sub(r":p\1", text.replace(":", "\\:"))
     return Statement(text, percent, colon)
@@ -64,7 +61,7 @@ def batches(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
 
 def values_of(batch: Sequence[Draft], *, notify: bool) -> list[Any]:
     """Return what the statement `accept` takes for one draft, and `accept_many` for several: a list per column."""
-    rows = [row_of(draft) for draft in batch]
+    rows = [store.columns_of(draft) for draft in batch]
     return [*(rows[0] if len(rows) == 1 else map(list, zip(*rows, strict=True))), notify]
 
 
@@ -77,8 +74,8 @@ def receipts_of(batch: Sequence[Draft], rows: Sequence[Any]) -> list[Receipt]:
 
 
 def names_of(letter: Letter, handler: str | None) -> list[Any]:
-    """Return what the statement `handle_once` takes: whose effect it is, and of what."""
-    return [name(handler or letter.kind), name(letter.idempotency_key or letter.id)]
+    """Return what the statement `handle_once` takes: the handler that has the effect, and the key of the letter."""
+    return [store.held_name(handler or letter.kind), store.held_name(letter.idempotency_key or letter.id)]
 
 
 def no_transaction(way_out: str) -> SourceError:
@@ -93,7 +90,7 @@ def no_transaction(way_out: str) -> SourceError:
 
 
 def refusal(error: BaseException) -> Exception | None:
-    """Return what the server refused, in our words; None if it is the driver's own business."""
+    """Return what the server refused, in our words; None if it is an error of the driver."""
     for suspect in (error, getattr(error, "orig", None), error.__cause__, getattr(error, "__context__", None)):
         state = getattr(suspect, "sqlstate", None) or getattr(suspect, "pgcode", None)
         if state is not None:
@@ -110,15 +107,9 @@ def _detail(error: Any) -> str:
 
 
 def _meaning(state: str, detail: str, error: Any) -> Exception | None:
-    match state:
-        case "RD404":
-            return LetterNotFound(detail)
-        case "RD507" if detail:
-            queue, most = msgspec.json.decode(detail)
-            return QueueFull(unescape(queue), most)
-        case "42P01" | "42883" | "3F000":
-            said = str(error).partition("\n")[0]  # further lines may quote the statement with its values
-            return StoreUnavailable(
-                f"cannot use the outbox in this database: {said}; run `redrive migrate` on it, with the same schema"
-            )
-    return None
+    if state in _NO_TABLES:
+        said = str(error).partition("\n")[0]  # further lines may quote the statement with its values
+        return StoreUnavailable(
+            f"cannot use the outbox in this database: {said}; run `redrive migrate` on it, with the same schema"
+        )
+    return store.meaning_of(state, detail)

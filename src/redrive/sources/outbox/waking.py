@@ -1,9 +1,9 @@
 """
-Waking workers after somebody else's commit.
+Waking workers after a user's commit.
 
-Owns a thread with one connection that sends notices, few, and never in the way of the code that
-committed: telling costs that code nothing and cannot fail. Begun by the first notice, in each
-process anew. Only spares time: a worker that hears nothing looks again after its poll interval.
+Owns a thread with one connection that sends few notices, in the background: for the code that committed, `tell` costs
+nothing and cannot fail. The first notice starts the thread, in each process. A notice only saves time: a worker that
+hears none looks again after its poll interval.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ import asyncio
 import contextlib
 import os
 import threading
-from typing import Any
 
-from redrive.stores.postgres.server.connections import Server
-from redrive.stores.postgres.server.listening import CHANNEL
+from redrive.stores.postgres.user_transactions import Notifier
 
 _REST = 0.02  # seconds between two notices
-_NOTIFY = f"NOTIFY {CHANNEL}"  # without parameters it is one message: behind a pooler, two may reach two servers
 
 
 class Waker:
@@ -51,20 +48,10 @@ class Waker:
     def _run(self) -> None:
         news, ended = self._news, self._ended
         with asyncio.Runner() as loop:
-            server = Server(self._dsn, size=1, pooled=self._pooled)
+            notifier = Notifier(self._dsn, pooled=self._pooled)
             while news.wait() and not ended.is_set():
                 news.clear()
-                with contextlib.suppress(Exception):  # nobody is woken: they poll
-                    loop.run(_send_by(server))
+                with contextlib.suppress(Exception):  # no worker is woken: they poll
+                    loop.run(notifier.notify())
                 ended.wait(_REST)
-            loop.run(server.close())
-
-
-async def _send_by(server: Server) -> None:
-    if server.closed:
-        await server.open()
-    await server.ask(_send)
-
-
-async def _send(connection: Any, _again: bool) -> None:  # noqa: FBT001 - every work is called like this
-    await connection.execute(_NOTIFY)
+            loop.run(notifier.close())

@@ -1,8 +1,8 @@
 """
 Letters in.
 
-Owns turning drafts into the columns of one call. Who is a duplicate, which queue is full and
-whom a letter waits for is looked at by the server, in the same transaction.
+Owns turning drafts into the columns of one call. The server finds out, in the same transaction,
+which of them are duplicates, which queue is full and what a letter waits for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def columns_of(drafts: Sequence[Draft], noted: dict[str, str]) -> list[Any]:
     """
     Return the arguments of `outbox_put` that say what is put: one list per column.
 
-    A column in which nobody says anything is an empty list; the server then takes the default.
+    A column in which every draft has the default is an empty list.
     Long names are *noted*.
     """
     texts = {field: [getattr(draft, field) for draft in drafts] for field in _TEXTS}
@@ -120,7 +120,7 @@ def _escape_odd(texts: dict[str, list[Any]], noted: dict[str, str]) -> list[bool
 
 
 def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
-    """Return what few drafts have: those they wait for, and the failure of a dead letter of somebody else's."""
+    """Return what few drafts have: letters that they wait for, and a failure that happened elsewhere."""
     rich = [
         {
             "n": n,
@@ -159,11 +159,16 @@ def receipts_of(drafts: Sequence[Draft], duplicates: Sequence[Any]) -> list[Rece
 
 
 def refusal(error: asyncpg.PostgresError, names: Whole = NONE) -> Exception | None:
-    """Return what the server refused, in our words; None if it is something else."""
-    match error.sqlstate:
+    """Return what the server refused, in our words; None if it is not one of our refusals."""
+    return refusal_of(error.sqlstate or "", str(error.detail), names)
+
+
+def refusal_of(sqlstate: str, detail: str, names: Whole = NONE) -> Exception | None:
+    """Do the same for an error of any driver."""
+    match sqlstate:
         case "RD404":
-            return LetterNotFound(str(error.detail))
-        case "RD507":
-            queue, most = msgspec.json.decode(str(error.detail))
+            return LetterNotFound(detail)
+        case "RD507" if detail:
+            queue, most = msgspec.json.decode(detail)
             return QueueFull(unescape(queue, names), most)
     return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 
+import asyncpg
+import pytest
 from tests.stores.samples import (
     LEASE,
     QUEUE,
@@ -22,10 +25,12 @@ from tests.stores.samples import (
 )
 
 from redrive.core.query import parse
-from redrive.stores.contract import Want
+from redrive.stores.contract import Retention, Want
 from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.server import long_names
 from redrive.stores.postgres.server.long_names import Names
 from redrive.stores.postgres.texts import name
+from redrive.stores.postgres.user_transactions import columns_of, statement
 
 LONG = "long " * 200
 LOOKALIKE = "\x1aL" + "0" * 64
@@ -145,3 +150,108 @@ async def test_answers_of_old_calls_are_removed_where_no_worker_runs(store, conn
     await connection.execute("UPDATE redrive.outbox_calls SET at = at - interval '2 hours'")
     await act(store, "replay", "b")
     assert await connection.fetchval("SELECT count(*) FROM redrive.outbox_calls") == 1
+
+
+# ---------------------------------------------------------------------- names whose letters are gone
+
+KEY = "k" * 2_000
+LATER = "UPDATE redrive.outbox_clock SET lease_us = lease_us + 3 * 3600 * 1000000::bigint"
+
+
+async def purge(store, *names: str) -> None:
+    await act(store, "cancel", *names)
+    await act(store, "purge", *names)
+
+
+async def retain_later(store, connection) -> None:
+    """Retain as a worker does three hours later."""
+    await connection.execute(LATER)
+    await store.retain(Retention())
+
+
+@pytest.mark.parametrize("field", ["key", "idempotency_key", "origin", "handler", "tenant", "policy"])
+async def test_the_long_name_of_a_letter_that_was_purged_is_removed(store, connection, field):
+    await put(store, draft("a", **{field: KEY}))
+    assert await kept_names(connection) == [KEY]
+    await purge(store, "a")
+    await store.retain(Retention())
+    assert await kept_names(connection) == [KEY]  # another process may have seen it, and write it no more for an hour
+    await retain_later(store, connection)
+    assert await kept_names(connection) == []
+
+
+async def test_a_name_that_another_letter_has_stays_and_goes_with_that_one(store, connection):
+    await put(store, draft("a", key=KEY), draft("b", tenant=KEY), draft("c", key=LONG))
+    await purge(store, "a")
+    await retain_later(store, connection)
+    assert await kept_names(connection) == sorted([KEY, LONG])
+    assert (await get(store, "b")).tenant == KEY
+    await purge(store, "b")
+    await retain_later(store, connection)
+    assert await kept_names(connection) == [LONG]
+
+
+async def test_a_name_of_a_queue_stays_although_its_letters_are_gone(store, connection):
+    await put(store, draft("a", queue=KEY, key=KEY))
+    await purge(store, "a")
+    await retain_later(store, connection)
+    assert KEY in {tally.queue for tally in await store.tallies()}
+
+
+async def test_the_name_of_a_handled_key_stays_until_the_key_is_forgotten(store, url, connection):
+    await put(store, draft("a", idempotency_key=KEY))
+    await store.handled("h", KEY)
+    await purge(store, "a")
+    await retain_later(store, connection)
+    assert await kept_names(connection) == [KEY]
+    assert not await store.handled("h", KEY)
+    await store.retain(Retention(handled=0.0))
+    await retain_later(store, connection)
+    assert await kept_names(connection) == []
+
+
+async def test_a_name_in_a_users_open_transaction_stays(store, url, connection):
+    await put(store, draft("a", key=KEY))
+    await purge(store, "a")
+    user = await asyncpg.connect(url)
+    async with user.transaction():
+        await user.fetch(statement("redrive", "accept"), *columns_of(draft("b", key=KEY)), False)
+        await retain_later(store, connection)
+        assert await kept_names(connection) == [KEY]
+    await retain_later(store, connection)
+    async with opened(url) as other:
+        assert (await get(other, "b")).key == KEY
+    await user.close()
+
+
+async def test_two_open_transactions_may_use_one_long_name(store, url):
+    await put(store, draft("a", key=KEY))
+    users = [await asyncpg.connect(url) for _ in range(2)]
+    begun = [user.transaction() for user in users]
+    async with asyncio.timeout(30):
+        for name_, user, transaction in zip("bc", users, begun, strict=True):
+            await transaction.start()
+            await user.fetch(statement("redrive", "accept"), *columns_of(draft(name_, key=KEY)), False)
+    for user, transaction in zip(users, begun, strict=True):
+        await transaction.commit()
+        await user.close()
+
+
+async def test_a_name_is_written_again_after_an_hour_because_retention_may_have_removed_it(
+    store, monkeypatch, connection
+):
+    await put(store, draft("a", key=KEY))
+    await purge(store, "a")
+    await retain_later(store, connection)
+    monkeypatch.setattr(long_names, "SURE", 0.0)
+    await put(store, draft("b", key=KEY))
+    assert await kept_names(connection) == [KEY]
+
+
+async def test_a_name_that_a_process_made_sure_of_lately_stays(store, connection):
+    await put(store, draft("a", key=KEY))
+    await purge(store, "a")
+    await connection.execute(LATER)
+    await connection.execute("UPDATE redrive.outbox_names SET kept_us = (SELECT lease_us FROM redrive.outbox_clock)")
+    await store.retain(Retention())
+    assert await kept_names(connection) == [KEY]

@@ -58,7 +58,7 @@ class Calls:
         if fresh := self._names.fresh(noted):
             whole = [noted[each] for each in fresh]
             await self._server.ask(lambda connection, _: self.fetch(connection, "keep_names", fresh, whole))
-            self._names.remember(noted)
+            self._names.kept(noted)
         return await self._server.ask(work, urgent=urgent, within=within)
 
     async def whole(self, rows: Iterable[Sequence[Any]]) -> Whole:
@@ -123,7 +123,7 @@ class Calls:
         async with connection.transaction(isolation=ISOLATION):
             yield transaction
             await transaction.keep_names()
-        self._names.remember(transaction.noted)
+        self._names.kept(transaction.noted)
 
     def counted(self) -> None:
         """Note that a call counted something; fold the counts now and then, in the background."""

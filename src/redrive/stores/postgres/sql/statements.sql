@@ -283,7 +283,9 @@ INSERT INTO {schema}.outbox_calls (call, answer) VALUES ($1, $2)
 SELECT answer FROM {schema}.outbox_calls WHERE call = $1
 
 -- name: keep_names
-INSERT INTO {schema}.outbox_names SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
+INSERT INTO {schema}.outbox_names AS n (digest, name, kept_us)
+SELECT u.digest, u.name, c.lease_us FROM unnest($1::text[], $2::text[]) AS u (digest, name), {schema}.outbox_clock AS c ORDER BY 1
+ON CONFLICT (digest) DO UPDATE SET kept_us = greatest(n.kept_us, excluded.kept_us)
 
 -- name: names
 SELECT digest, name FROM {schema}.outbox_names WHERE digest = ANY ($1::text[])
@@ -309,7 +311,7 @@ SELECT name FROM {schema}.outbox_queues WHERE ordered AND name = ANY ($1::text[]
 SELECT {schema}.outbox_lock_arrivals($1, $2)
 
 -- name: place
-SELECT {schema}.outbox_place($1, $2)
+SELECT {schema}.outbox_place_free($1, $2)
 
 -- name: kept_already
 SELECT d.n, o.id::text AS id, {schema}.outbox_us(o.updated_at) AS updated_us

@@ -2,6 +2,7 @@
 --
 -- The caller holds the lanes and the rows, has checked that the verb fits, and writes the audit entry.
 
+-- Start a new cycle of failed letters; the ended one goes to failure_history.
 CREATE OR REPLACE FUNCTION {schema}.outbox_replay_rows(
     p_seqs bigint[], p_generation bigint, p_by text, p_reason text, p_plan text, p_odd boolean, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql
@@ -21,7 +22,7 @@ BEGIN
            applied_policy = NULL, plan = nullif(p_plan, ''), generation = coalesce(p_generation, o.generation),
            odd = o.odd OR p_odd,
            failure_history =
-               CASE WHEN jsonb_typeof(o.failure_history) <> 'array' THEN '[]'  -- somebody else wrote it
+               CASE WHEN jsonb_typeof(o.failure_history) <> 'array' THEN '[]'  -- not written by redrive
                     WHEN jsonb_array_length(o.failure_history) >= {cycles} THEN o.failure_history - 0
                     ELSE o.failure_history END
                || jsonb_strip_nulls(jsonb_build_object(
@@ -37,6 +38,7 @@ BEGIN
     PERFORM {schema}.outbox_line_up(p_seqs);
 END $$;
 
+-- Archive failed letters, or cancel pending ones.
 CREATE OR REPLACE FUNCTION {schema}.outbox_archive_rows(
     p_seqs bigint[], p_by text, p_plan text, p_odd boolean, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql
@@ -55,6 +57,7 @@ BEGIN
     PERFORM {schema}.outbox_advance(v_firsts);
 END $$;
 
+-- Bring archived letters back to what they were.
 CREATE OR REPLACE FUNCTION {schema}.outbox_restore_rows(
     p_seqs bigint[], p_by text, p_plan text, p_odd boolean, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql
@@ -72,11 +75,13 @@ BEGIN
         SELECT seq FROM {schema}.outbox WHERE seq = ANY (p_seqs) AND status = 'pending'));
 END $$;
 
+-- Remove letters.
 CREATE OR REPLACE FUNCTION {schema}.outbox_purge_rows(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
     PERFORM {schema}.outbox_count_out(p_seqs, 'purged');
-    PERFORM {schema}.outbox_let_go(ARRAY(  -- who began to wait for it unseen must not find it missing
+    PERFORM {schema}.outbox_leave_names(p_seqs);
+    PERFORM {schema}.outbox_let_go(ARRAY(  -- a letter of an open transaction may wait for it: it must not find it missing
         SELECT seq FROM {schema}.outbox WHERE seq = ANY (p_seqs) AND status = 'delivered'));
     DELETE FROM {schema}.outbox WHERE seq = ANY (p_seqs);
     DELETE FROM {schema}.outbox_waits WHERE seq = ANY (p_seqs);

@@ -1,9 +1,9 @@
 -- Events with several handlers.
 
 -- Give each due event without a target to its subscribers: a letter for each, and the event is delivered, in one
--- transaction; one whose last subscriber leaves meanwhile stays. One caller at a time, so that letters of a key follow
--- the order of their events. Returns a row per kind; one of zeros when there was nothing to do, and none at all when
--- nobody subscribes to anything.
+-- transaction. An event whose last subscriber leaves meanwhile stays. One caller at a time, so that letters of a key
+-- follow the order of their events. Returns a row per kind; one row of zeros when there was nothing to do, and no row when
+-- there are no subscriptions.
 CREATE OR REPLACE FUNCTION {schema}.outbox_broadcast(p_limit integer, p_now bigint)
 RETURNS TABLE (queue text, kind text, events bigint, letters bigint) LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
@@ -22,20 +22,21 @@ BEGIN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
         RETURN;
     END IF;
-    -- Wait for whoever is at it: a caller that is told of nothing to do may believe that all was done.
+    -- Wait for a call that is under way: a caller that hears of nothing to do takes it that all was done.
     PERFORM pg_advisory_xact_lock(hashtextextended('{schema}.outbox_broadcast', 3));
+    PERFORM {schema}.outbox_lock_room();
     FOR v_lines IN SELECT l.queue, l.kind, l.ordered FROM {schema}.outbox_events_waiting() AS l LOOP
         IF v_lines.ordered THEN
-            PERFORM {schema}.outbox_place(v_lines.queue, NULL);
+            PERFORM {schema}.outbox_place_all(ARRAY[v_lines.queue]);
         END IF;
         v_seqs := v_seqs || {schema}.outbox_due_events(v_lines.queue, v_lines.kind, p_limit, v_now);
     END LOOP;
     IF cardinality(v_seqs) > 0 THEN
         PERFORM {schema}.outbox_lock_lanes(v_seqs);
-        v_seqs := {schema}.outbox_unhindered(ARRAY(
+        v_seqs := {schema}.outbox_with_room({schema}.outbox_unhindered(ARRAY(
             SELECT o.seq FROM {schema}.outbox AS o
              WHERE o.seq = ANY (v_seqs) AND o.status = 'pending' AND o.held = 0 AND o.target IS NULL
-               FOR NO KEY UPDATE SKIP LOCKED));
+               FOR NO KEY UPDATE SKIP LOCKED)));
     END IF;
     IF cardinality(v_seqs) = 0 THEN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
@@ -87,7 +88,7 @@ BEGIN
     PERFORM {schema}.outbox_advance(v_seqs);
 END $$;
 
--- Where events with subscribers wait; not in paused queues, and not while the queue of a subscriber is full.
+-- The queues and kinds in which events with subscribers wait; no paused queue, and none while a subscriber's is full.
 CREATE OR REPLACE FUNCTION {schema}.outbox_events_waiting() RETURNS TABLE (queue text, kind text, ordered boolean)
 LANGUAGE sql STABLE
 AS $$
@@ -103,6 +104,7 @@ AS $$
               AND {schema}.outbox_counted(f.name, '{pending,in_flight}') >= f.max_size)
 $$;
 
+-- The places of events that are due, up to p_limit of each priority.
 CREATE OR REPLACE FUNCTION {schema}.outbox_due_events(p_queue text, p_kind text, p_limit integer, p_now timestamptz)
 RETURNS bigint[] LANGUAGE sql STABLE
 AS $$
@@ -115,8 +117,8 @@ AS $$
                 ORDER BY o.due_at, o.seq LIMIT p_limit) AS due)
 $$;
 
--- Leave out events whose key is being enqueued in a subscriber's ordered queue right now: nobody waits for a user's
--- open transaction; they come next time.
+-- These events, without those whose key an open transaction is enqueueing in a subscriber's ordered queue right now: no
+-- worker waits for a user's transaction, and they come next time.
 CREATE OR REPLACE FUNCTION {schema}.outbox_unhindered(p_seqs bigint[]) RETURNS bigint[] LANGUAGE sql
 AS $$
     WITH wanted AS MATERIALIZED (
@@ -130,4 +132,34 @@ AS $$
          WHERE NOT pg_try_advisory_xact_lock(hashtextextended(key, hashtextextended(queue, 11))))
     SELECT ARRAY(SELECT seq FROM unnest(p_seqs) AS s (seq)
                   WHERE seq NOT IN (SELECT w.seq FROM wanted AS w JOIN busy AS b ON b.key = w.key AND b.queue = w.queue))
+$$;
+
+-- Count and fill subscribers' queues that have a max_size one call after the other, as outbox_put does.
+CREATE OR REPLACE FUNCTION {schema}.outbox_lock_room() RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(l.name, 17)) FROM (
+        SELECT q.name FROM {schema}.outbox_queues AS q
+         WHERE q.max_size IS NOT NULL AND q.name IN (SELECT queue FROM {schema}.subscription)
+         ORDER BY q.name OFFSET 0) AS l;
+END $$;
+
+-- These events, without those for whose letters a subscriber's queue has no room; they come when it has. An event with
+-- more subscribers in one queue than the queue's max_size comes when the queue is empty: it would never come otherwise.
+CREATE OR REPLACE FUNCTION {schema}.outbox_with_room(p_seqs bigint[]) RETURNS bigint[] LANGUAGE sql
+AS $$
+    WITH rooms AS MATERIALIZED (
+        SELECT q.name, q.max_size, q.max_size - {schema}.outbox_counted(q.name, '{pending,in_flight}') AS room
+          FROM {schema}.outbox_queues AS q
+         WHERE q.max_size IS NOT NULL AND q.name IN (SELECT queue FROM {schema}.subscription)),
+    letters AS MATERIALIZED (
+        SELECT o.seq, r.room,
+               row_number() OVER (PARTITION BY s.queue ORDER BY o.due_at, o.seq, s.handler_name) AS nth,
+               r.room = r.max_size AND dense_rank() OVER (PARTITION BY s.queue ORDER BY o.due_at, o.seq) = 1 AS first
+          FROM {schema}.outbox AS o
+          JOIN {schema}.subscription AS s ON s.event_type = o.event_type
+          JOIN rooms AS r ON r.name = s.queue
+         WHERE o.seq = ANY (p_seqs))
+    SELECT ARRAY(SELECT seq FROM unnest(p_seqs) AS e (seq)
+                  WHERE seq NOT IN (SELECT l.seq FROM letters AS l WHERE l.nth > l.room AND NOT l.first))
 $$;

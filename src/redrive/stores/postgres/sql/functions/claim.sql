@@ -1,11 +1,11 @@
 -- Claiming: taking due letters, in one call with settling the last ones.
 
--- Settle and claim in one transaction. Returns a row per claim, and a row with the negative place, and nothing
--- else, for every settlement that no longer held. The same p_call again (p_again) is answered as the first time:
--- what it settled counts as settled, and what it claimed is returned.
+-- Settle and claim in one transaction. Returns a row per claim, and for every settlement whose claim no longer held a row
+-- with the negative place and nothing else. A p_call that comes again (p_again) gets the answer of the first time: what it
+-- settled counts as settled, and what it claimed is returned.
 CREATE OR REPLACE FUNCTION {schema}.outbox_exchange(
     p_call bigint, p_again boolean, p_keyed boolean, p_refs bigint[], p_tokens bigint[], p_moves jsonb,
-    p_wants jsonb, p_lease double precision, p_worker text, p_turns integer[], p_whole boolean, p_now bigint,
+    p_wants jsonb, p_lease double precision, p_worker text, p_shares integer[], p_whole boolean, p_now bigint,
     p_lease_now bigint
 ) RETURNS SETOF {schema}.outbox_claimed LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -20,11 +20,11 @@ DECLARE
     v_token bigint;
     v_limit integer;
     v_found integer;
-    v_turns integer[] := p_turns;
+    v_shares integer[] := p_shares;
     w record;
 BEGIN
     PERFORM {schema}.outbox_durable();
-    PERFORM pg_advisory_xact_lock(p_call);  -- a first try whose connection broke may still be at work
+    PERFORM pg_advisory_xact_lock(p_call);  -- the first try, whose connection broke, may still run
     IF p_moves IS NOT NULL THEN
         v_refs := v_refs || ARRAY(SELECT m.ref FROM jsonb_to_recordset(p_moves) AS m (ref bigint));
     END IF;
@@ -60,24 +60,25 @@ BEGIN
         v_limit := {schema}.outbox_allowed(w.queue, w.most, v_now);
         CONTINUE WHEN v_limit <= 0;
         RETURN QUERY SELECT * FROM {schema}.outbox_take(
-            w.queue, w.kinds, w.sinces, w.generation, v_limit, v_turns, p_worker, p_call, v_token, v_now, v_lease);
+            w.queue, w.kinds, w.sinces, w.generation, v_limit, v_shares, p_worker, p_call, v_token, v_now, v_lease);
         GET DIAGNOSTICS v_found = ROW_COUNT;
         IF p_whole AND v_found < v_limit AND num_nonnulls(VARIADIC w.sinces) > 0 THEN
             RETURN QUERY SELECT * FROM {schema}.outbox_take(
                 w.queue, w.kinds, array_fill(NULL::bigint, ARRAY[cardinality(w.sinces)]), w.generation,
-                v_limit - v_found, v_turns, p_worker, p_call, v_token, v_now, v_lease);
+                v_limit - v_found, v_shares, p_worker, p_call, v_token, v_now, v_lease);
             v_limit := v_found;
             GET DIAGNOSTICS v_found = ROW_COUNT;
             v_found := v_found + v_limit;
         END IF;
         IF v_found > 0 THEN
             PERFORM {schema}.outbox_spend(w.queue, v_found, v_now);
-            v_turns := v_turns[v_found % 10 + 1:] || v_turns[:v_found % 10];
+            v_found := v_found % cardinality(v_shares);
+            v_shares := v_shares[v_found + 1:] || v_shares[:v_found];
         END IF;
     END LOOP;
 END $$;
 
--- How many letters the queue's shared settings let a claim have now; places what arrived in an ordered one.
+-- How many letters the queue's shared settings let a claim have now. Places what arrived in an ordered queue.
 CREATE OR REPLACE FUNCTION {schema}.outbox_allowed(p_queue text, p_limit integer, p_now timestamptz)
 RETURNS integer LANGUAGE plpgsql
 AS $$
@@ -89,10 +90,10 @@ BEGIN
     IF NOT FOUND THEN
         RETURN v_limit;
     END IF;
-    IF q.rate IS NOT NULL OR q.max_in_flight IS NOT NULL THEN  -- those who claim take turns
+    IF q.rate IS NOT NULL OR q.max_in_flight IS NOT NULL THEN  -- one claim after the other
         SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue FOR UPDATE;
     END IF;
-    IF q.rate IS NOT NULL AND q.allowance_at > p_now THEN  -- the clock was set back: go on from where it stands now
+    IF q.rate IS NOT NULL AND q.allowance_at > p_now THEN  -- the server's clock was set back: go on from there
         UPDATE {schema}.outbox_queues SET allowance_at = p_now WHERE name = p_queue RETURNING * INTO q;
     END IF;
     IF q.paused THEN
@@ -110,7 +111,7 @@ BEGIN
     RETURN v_limit;
 END $$;
 
--- How many letters the rate lets begin; at most a second's worth is saved up.
+-- The token bucket of the queue's rate: how many letters may begin now. It holds a second's worth, and one at least.
 CREATE OR REPLACE FUNCTION {schema}.outbox_allowance(q {schema}.outbox_queues, p_now timestamptz)
 RETURNS double precision LANGUAGE sql STABLE
 AS $$
@@ -118,6 +119,7 @@ AS $$
                  q.allowance + greatest(0, date_part('epoch', p_now - q.allowance_at)) * q.rate)
 $$;
 
+-- Take claimed letters out of the token bucket.
 CREATE OR REPLACE FUNCTION {schema}.outbox_spend(p_queue text, p_count integer, p_now timestamptz) RETURNS void LANGUAGE sql
 AS $$
     UPDATE {schema}.outbox_queues AS q
@@ -125,11 +127,11 @@ AS $$
      WHERE q.name = p_queue AND q.rate IS NOT NULL
 $$;
 
--- How many letters of each line (a kind and a priority) a claim gets. Priorities share the turns in p_turns; a
--- turn whose priority has nothing left passes to the highest one that has. Kinds go by due time.
+-- How many letters of each line (a kind and a priority) a claim gets. p_shares deals the letters to the priorities; a share
+-- whose priority has nothing left goes to the highest one that has. Kinds go by due time.
 CREATE OR REPLACE FUNCTION {schema}.outbox_shares(
     p_queue text, p_kinds text[], p_priorities smallint[], p_sinces timestamptz[], p_generation bigint,
-    p_limit integer, p_turns integer[], p_now timestamptz, p_token bigint
+    p_limit integer, p_shares integer[], p_now timestamptz, p_token bigint
 ) RETURNS bigint[] LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -138,7 +140,7 @@ DECLARE
     v_low integer[];
     v_there integer[];
     v_taken integer[] := '{0,0,0}';
-    v_turn integer;
+    v_share integer;
 BEGIN
     SELECT coalesce(array_agg(c.line ORDER BY c.due_at, c.seq) FILTER (WHERE c.priority = 0), '{}'),
            coalesce(array_agg(c.line ORDER BY c.due_at, c.seq) FILTER (WHERE c.priority = 1), '{}'),
@@ -155,11 +157,11 @@ BEGIN
                     ORDER BY o.due_at, o.seq LIMIT p_limit) AS due) AS c;
     v_there := ARRAY[cardinality(v_high), cardinality(v_medium), cardinality(v_low)];
     FOR n IN 0 .. least(p_limit, v_there[1] + v_there[2] + v_there[3]) - 1 LOOP
-        v_turn := p_turns[n % cardinality(p_turns) + 1] + 1;
-        IF v_taken[v_turn] >= v_there[v_turn] THEN
-            v_turn := CASE WHEN v_taken[1] < v_there[1] THEN 1 WHEN v_taken[2] < v_there[2] THEN 2 ELSE 3 END;
+        v_share := p_shares[n % cardinality(p_shares) + 1] + 1;
+        IF v_taken[v_share] >= v_there[v_share] THEN
+            v_share := CASE WHEN v_taken[1] < v_there[1] THEN 1 WHEN v_taken[2] < v_there[2] THEN 2 ELSE 3 END;
         END IF;
-        v_taken[v_turn] := v_taken[v_turn] + 1;
+        v_taken[v_share] := v_taken[v_share] + 1;
     END LOOP;
     RETURN ARRAY(
         SELECT count(t.line) FROM generate_series(1, cardinality(p_kinds)) AS every (line)
@@ -167,11 +169,11 @@ BEGIN
             ON t.line = every.line GROUP BY every.line ORDER BY every.line);
 END $$;
 
--- Claim up to p_limit due letters of one queue. p_sinces holds, for each kind, where to begin to look in its
--- high, medium and low line (NULL: at the start); it spares a claim the remains of letters claimed before. Letters
--- that became due in the last two seconds are always looked at. Who claims puts the letters in order.
+-- Claim up to p_limit due letters of one queue, in any order: the worker sorts them. p_sinces holds, for each kind, where
+-- to begin in its high, medium and low line (NULL: at the start), so that a claim does not walk over the dead tuples of
+-- letters claimed before. Letters that became due in the last two seconds are always looked at.
 CREATE OR REPLACE FUNCTION {schema}.outbox_take(
-    p_queue text, p_kinds text[], p_sinces bigint[], p_generation bigint, p_limit integer, p_turns integer[],
+    p_queue text, p_kinds text[], p_sinces bigint[], p_generation bigint, p_limit integer, p_shares integer[],
     p_worker text, p_call bigint, p_token bigint, p_now timestamptz, p_lease timestamptz
 ) RETURNS SETOF {schema}.outbox_claimed LANGUAGE plpgsql
 AS $$
@@ -198,13 +200,13 @@ BEGIN
         RETURN;
     END IF;
     v_counts := CASE WHEN cardinality(v_kinds) = 1 THEN ARRAY[p_limit] ELSE {schema}.outbox_shares(
-        p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_turns, p_now, p_token) END;
+        p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_shares, p_now, p_token) END;
     FOR n IN 1 .. cardinality(v_kinds) LOOP
         RETURN QUERY
         UPDATE {schema}.outbox AS o
            SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
                worker = p_worker, updated_at = p_now
-         WHERE o.ctid = ANY (ARRAY(  -- where the rows that are locked stand: nobody else can move them
+         WHERE o.ctid = ANY (ARRAY(  -- the ctids of locked rows: no other call can move them
                SELECT o.ctid FROM {schema}.outbox AS o
                 WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
                   AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
@@ -229,6 +231,7 @@ BEGIN
     END LOOP;
 END $$;
 
+-- A letter in the form in which a claim returns it.
 CREATE OR REPLACE FUNCTION {schema}.outbox_claimed_of(o {schema}.outbox) RETURNS {schema}.outbox_claimed LANGUAGE sql STABLE
 AS $$
     SELECT o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key, o.priority,

@@ -1,5 +1,6 @@
 -- Counts: sums, changes that are not folded into them yet, and what a letter is counted by.
 
+-- How many letters of a queue are in one of these states.
 CREATE OR REPLACE FUNCTION {schema}.outbox_counted(p_queue text, p_statuses text[]) RETURNS bigint LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(sum(n), 0)::bigint FROM (
@@ -8,7 +9,7 @@ AS $$
         SELECT n FROM {schema}.outbox_deltas WHERE queue = p_queue AND status = ANY (p_statuses)) AS all_counts
 $$;
 
--- Fold changes into the sums, a batch at a time, one folder at a time; return how many were folded.
+-- Fold up to p_limit changes into the sums; return how many. Only one caller folds at a time: others return at once.
 CREATE OR REPLACE FUNCTION {schema}.outbox_fold(p_limit integer) RETURNS integer LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -49,7 +50,7 @@ AS $$
      WHERE o.seq = ANY (p_seqs) GROUP BY 1, 2, 3, 4, 5, 6, 7
 $$;
 
--- Count letters from what they are to *p_status*.
+-- Count letters out of what they are and into p_status.
 CREATE OR REPLACE FUNCTION {schema}.outbox_count_out(p_seqs bigint[], p_status text) RETURNS void LANGUAGE sql
 AS $$
     WITH before AS MATERIALIZED (SELECT t.* FROM {schema}.outbox_traits(p_seqs) AS t)

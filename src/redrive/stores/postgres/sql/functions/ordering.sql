@@ -5,6 +5,7 @@
 -- Only the first can be claimed. A call that changes a lane holds the lane's lock, in a short transaction. Enqueuers
 -- never take that lock, so that a user's open transaction blocks no worker.
 
+-- Lock keys for letters that arrive, until the end of the transaction; in one order, so that two callers cannot deadlock.
 CREATE OR REPLACE FUNCTION {schema}.outbox_lock_arrivals(p_queues text[], p_keys text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -13,7 +14,7 @@ BEGIN
           FROM unnest(p_queues, p_keys) AS l (q, k) WHERE k IS NOT NULL ORDER BY 1 OFFSET 0) AS names;
 END $$;
 
--- Lock the lanes of these letters; always in the same order, so that two callers cannot block each other.
+-- Lock the lanes of these letters; in one order, so that two callers cannot deadlock.
 CREATE OR REPLACE FUNCTION {schema}.outbox_lock_lanes(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -36,7 +37,7 @@ AS $$
      WHERE o.seq = p.seq
 $$;
 
--- Place what arrived in any of *p_queues*; waits for those who hold their lanes, and locks all of them in one order.
+-- Place what arrived in these queues. Waits for calls that hold one of the lanes; takes the locks in one order.
 CREATE OR REPLACE FUNCTION {schema}.outbox_place_all(p_queues text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_seqs bigint[];
@@ -48,9 +49,9 @@ BEGIN
     END IF;
 END $$;
 
--- Place what arrived in *p_queue*, of the given keys or (NULL) of all, where nobody else holds the lane right now. Who
--- puts or claims may hold letters and other lanes: two that waited for each other's would stand still until the server
--- ends one. What is left is placed by the next claim, or by who looks what is left to do.
+-- Place what arrived in a queue, of the given keys or (NULL) of all, in lanes that no other call holds right now. A call
+-- that puts or claims may hold letters and other lanes, so two that waited for each other's lane would deadlock. The next
+-- claim, or a worker that looks what is left to do, places the rest.
 CREATE OR REPLACE FUNCTION {schema}.outbox_place_free(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_seqs bigint[];
@@ -67,18 +68,7 @@ BEGIN
     END IF;
 END $$;
 
--- Place what arrived in *p_queue*: of the given keys where that is possible at once, or (NULL) all of it.
-CREATE OR REPLACE FUNCTION {schema}.outbox_place(p_queue text, p_keys text[]) RETURNS void LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF p_keys IS NULL THEN
-        PERFORM {schema}.outbox_place_all(ARRAY[p_queue]);
-    ELSE
-        PERFORM {schema}.outbox_place_free(p_queue, p_keys);
-    END IF;
-END $$;
-
--- Let the oldest letter of each lane go first: the one before it came to rest.
+-- Let the oldest letter of each of these letters' lanes go first: the one before it has come to rest.
 CREATE OR REPLACE FUNCTION {schema}.outbox_advance(p_seqs bigint[]) RETURNS void LANGUAGE sql
 AS $$
     UPDATE {schema}.outbox AS o SET lane = 1, held = o.held - 1
@@ -91,19 +81,19 @@ AS $$
      WHERE o.seq = head.seq AND o.lane = 2
 $$;
 
--- Put the lanes of these letters in order again, the oldest first; one that is under way stays first. The caller holds
+-- Put the lanes of these letters in order again, the oldest first; one that is in flight stays first. The caller holds
 -- the rows of these letters and their lanes, but a claim takes the first of a lane without the lane's lock.
 CREATE OR REPLACE FUNCTION {schema}.outbox_line_up(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
-    -- They came back from rest, where they stood in no line: whatever held them by their key then is over.
+    -- They come back from rest, where no lane held them: only letters that they wait for hold them now.
     UPDATE {schema}.outbox AS o SET lane = r.lane, held = r.held
       FROM (SELECT n.seq, coalesce(q.ordered, false)::integer AS lane,
                    (SELECT count(*) FROM {schema}.outbox_waits AS w WHERE w.seq = n.seq) AS held
               FROM {schema}.outbox AS n LEFT JOIN {schema}.outbox_queues AS q ON q.name = n.queue
              WHERE n.seq = ANY (p_seqs) AND n.key IS NOT NULL) AS r
      WHERE o.seq = r.seq AND (o.lane <> r.lane OR o.held <> r.held);
-    -- Whoever claims one of these right now did not see that it is to wait: wait for its end, and look then.
+    -- A claim that takes one of these right now did not see that it must wait: wait for its end, then look.
     PERFORM 1 FROM {schema}.outbox AS n
        JOIN (SELECT DISTINCT queue, key FROM {schema}.outbox
               WHERE seq = ANY (p_seqs) AND lane > 0 AND key IS NOT NULL) AS l ON n.queue = l.queue AND n.key = l.key
@@ -118,7 +108,7 @@ BEGIN
      WHERE o.seq = w.seq AND o.lane <> w.wanted;
 END $$;
 
--- The queue keeps order from now on, or no longer.
+-- Let a queue keep order from now on, or no longer.
 CREATE OR REPLACE FUNCTION {schema}.outbox_order(p_queue text, p_ordered boolean) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN

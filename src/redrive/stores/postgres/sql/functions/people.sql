@@ -1,6 +1,6 @@
 -- For people who work in SQL, in any language: enqueue in your own transaction, look, replay.
 
--- The payload as JSON; NULL when it is none, or holds what jsonb cannot (such as \u0000).
+-- The payload as JSON; NULL if it is no JSON, or holds what jsonb cannot (such as \u0000).
 CREATE OR REPLACE FUNCTION {schema}.outbox_json(payload bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT
 AS $$
 BEGIN
@@ -22,7 +22,7 @@ SELECT id, event_type, event_version, occurred_at, source, target, channel, gene
 CREATE OR REPLACE FUNCTION {schema}.outbox_write_event() RETURNS trigger LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF TG_OP <> 'INSERT' THEN  -- a row that changes behind the counts would make the books wrong
+    IF TG_OP <> 'INSERT' THEN  -- a change that is not counted would make the counts wrong
         RAISE EXCEPTION 'cannot % an event: its row is redrive''s', lower(TG_OP)
             USING ERRCODE = 'feature_not_supported', HINT = 'Use outbox_replay(), or the command redrive.';
     END IF;
@@ -81,7 +81,7 @@ BEGIN
     IF q.ordered AND p_key IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
     END IF;
-    LOOP  -- again if what was in its place has been removed meanwhile
+    LOOP  -- again if the letter that was in its place has been removed meanwhile
         INSERT INTO {schema}.outbox (
             token, due_at, occurred_at, cycle_at, updated_at, generation, event_version, priority, held, lane, id, queue,
             event_type, key, idempotency_key, source, target, workspace_id, channel, trace_context, content_type, payload,
@@ -110,7 +110,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- Give a failed letter another cycle, at once: the ended cycle goes to failure_history, id and key are kept.
+-- Give a failed letter another cycle, now: the ended cycle goes to failure_history; the letter keeps its id and its key.
 CREATE OR REPLACE FUNCTION {schema}.outbox_replay(
     event_id uuid, p_new_generation bigint, p_replayed_by text, p_reason text DEFAULT ''
 ) RETURNS void LANGUAGE plpgsql

@@ -3,7 +3,7 @@
 -- SET enable_… = off: PostgreSQL plans these functions once, perhaps while the table is empty, and they must use the
 -- indexes when it is not.
 
--- Keep letters. Return only those that were not kept, as duplicates: their place and the id that is kept.
+-- Keep letters. Return those that were not kept because they are duplicates: their number and the id that is kept.
 CREATE OR REPLACE FUNCTION {schema}.outbox_put(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_payloads bytea[],
     p_content_types text[], p_keys text[], p_idempotency_keys text[], p_priorities smallint[], p_delays bigint[],
@@ -19,10 +19,10 @@ DECLARE
     v_ordered text[];
     v_limited text[];
     v_dead bigint[];
-    v_seqs bigint[];  -- a place for every draft; which of them are kept is told by the place, because ids may repeat
+    v_seqs bigint[];  -- a place for every draft; a place tells which of them are kept, because ids may repeat
     v_kept bigint;
     v_name text;
-    v_meant jsonb;  -- under which id a draft is kept that is a duplicate
+    v_meant jsonb;  -- the duplicates of this call: see outbox_wait
 BEGIN
     PERFORM {schema}.outbox_durable();
     SELECT array_agg(name) FILTER (WHERE ordered), array_agg(name ORDER BY name) FILTER (WHERE max_size IS NOT NULL)
@@ -34,7 +34,7 @@ BEGIN
     IF v_ordered IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(p_queues, p_keys);
     END IF;
-    IF v_limited IS NOT NULL THEN  -- one after the other: each counts what those before it have put
+    IF v_limited IS NOT NULL THEN  -- one call after the other: each counts what the calls before it have put
         PERFORM pg_advisory_xact_lock(hashtextextended(l.name, 17)) FROM unnest(v_limited) AS l (name);
         PERFORM {schema}.outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, v_dead);
     END IF;
@@ -65,7 +65,7 @@ BEGIN
           FROM (SELECT queue, event_type, count(*) AS n FROM kept GROUP BY 1, 2) AS k
          CROSS JOIN (VALUES ('enqueued'), ('pending')) AS s (status))
     SELECT count(*) INTO v_kept FROM kept;
-    IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the letters: a duplicate is one whatever it would wait for
+    IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the insert: a duplicate is one whatever it would wait for
         SELECT jsonb_object_agg(p_ids[d.n], jsonb_build_array(d.n, d.kept)) INTO v_meant FROM {schema}.outbox_duplicates(
             p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
         PERFORM {schema}.outbox_wait(p_rich, v_seqs, v_token, coalesce(v_meant, '{}'), false);
@@ -73,7 +73,7 @@ BEGIN
     END IF;
     IF v_ordered IS NOT NULL THEN
         FOREACH v_name IN ARRAY v_ordered LOOP
-            PERFORM {schema}.outbox_place(v_name, p_keys);
+            PERFORM {schema}.outbox_place_free(v_name, p_keys);
         END LOOP;
     END IF;
     IF v_kept < cardinality(p_ids) THEN
@@ -82,6 +82,7 @@ BEGIN
     END IF;
 END $$;
 
+-- Raise RD507 if one of these queues has no room for those of these drafts that are new. Dead ones need no room.
 CREATE OR REPLACE FUNCTION {schema}.outbox_refuse_overflow(
     p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[], p_dead bigint[]
 ) RETURNS void LANGUAGE plpgsql
@@ -107,17 +108,22 @@ BEGIN
     END IF;
 END $$;
 
--- The few drafts that are dead letters of somebody else's.
+-- The few drafts that failed elsewhere. Each is looked up by its place (LATERAL … LIMIT 1): after most letters were removed
+-- the planner takes the table for empty, and would go through it once for each of them.
 CREATE OR REPLACE FUNCTION {schema}.outbox_enrich(p_rich jsonb, p_seqs bigint[], p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = on SET enable_mergejoin = off SET jit = off
 AS $$
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_rich) AS r (failure jsonb) WHERE r.failure IS NOT NULL) THEN
+        RETURN;
+    END IF;
     PERFORM {schema}.outbox_fail(
         (SELECT jsonb_agg(r.failure || jsonb_build_object('ref', o.seq, 'token', o.token))
            FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb)
-           JOIN {schema}.outbox AS o ON o.seq = p_seqs[r.n]
+          CROSS JOIN LATERAL (SELECT n.seq, n.token FROM {schema}.outbox AS n WHERE n.seq = p_seqs[r.n] LIMIT 1) AS o
           WHERE r.failure IS NOT NULL), 0, p_now, 'pending');
-    -- How often they were tried, and when they failed, they know themselves.
+    -- The draft says how often it was tried, and when it failed.
     UPDATE {schema}.outbox AS o
        SET attempts = coalesce(r.attempts, 0),
            failed_at = coalesce(r.failed, o.failed_at),
@@ -128,11 +134,11 @@ BEGIN
               FROM jsonb_to_recordset(p_rich)
                 AS d (n bigint, failure jsonb, attempts integer, failed_us bigint, first_failed_us bigint)
              WHERE d.failure IS NOT NULL AND d.failure <> 'null'::jsonb) AS r
-     WHERE o.seq = r.seq AND o.status = 'failed';
+     WHERE o.seq = r.seq AND o.seq = ANY (p_seqs) AND o.status || '' = 'failed';
 END $$;
 
 -- The drafts that were not kept at their place in p_seqs, and what is kept instead. Retention may have removed that
--- between the conflict and this look: then nothing is kept, and the caller asks again (serialization failure).
+-- between the conflict and this look. Then nothing is kept, and the caller asks again (serialization failure).
 CREATE OR REPLACE FUNCTION {schema}.outbox_duplicates(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],
     p_seqs bigint[]

@@ -1,9 +1,9 @@
 -- Searching the texts of errors, quickly where the server has the extension pg_trgm.
 
--- Return the statements that make the indexes which are missing, each to be run by itself and outside a transaction,
--- because letters go on moving while they are built. None if there is nothing to do, if somebody is building right now,
--- or without the extension or the right to create it: then searching looks at every dead letter's text. May be called
--- as often as one likes; an index whose building was interrupted is dropped and made again.
+-- Return the statements that make the missing indexes. Run each by itself and outside a transaction, because letters go on
+-- moving while they are built. Returns none if there is nothing to do, if another session is building one right now, or
+-- without the extension or the right to create it: then a search looks at every dead letter's text. May be called any
+-- number of times; an index whose building was interrupted is dropped and made again.
 CREATE OR REPLACE FUNCTION {schema}.outbox_missing_indexes() RETURNS SETOF text LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -3,8 +3,8 @@
 -- Tokens of one letter only grow: a settlement takes its number after the claim that it fences, and a claim passes over
 -- letters whose number is newer than its own.
 
--- The attempt log that a line is added to: its newest ones, without tracebacks if the line has one, because only the
--- newest of a cycle is kept. What somebody else wrote there, and is no log, is none.
+-- The attempt log before a line is added: its newest lines, without tracebacks if the new line has one, because a cycle
+-- keeps only the newest traceback. What is no JSON array was not written by redrive and counts as empty.
 CREATE OR REPLACE FUNCTION {schema}.outbox_log(p_tries jsonb, p_line jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
 AS $$
     SELECT CASE WHEN p_tries IS NULL OR jsonb_typeof(p_tries) <> 'array' THEN '[]'
@@ -15,13 +15,18 @@ AS $$
                        WHERE e.n > jsonb_array_length(p_tries) - {tries_before}) END
 $$;
 
--- Carry out moves to failed or back to pending; return the places of those that were held.
+-- Carry out moves to failed or back to pending; return the places of the letters whose claim still held.
+-- The array of places makes the planner look them up in the index: after most letters were removed it takes the table for
+-- empty, and a join alone would go through all of it. `status || ''` keeps it from the partial indexes of a status.
 CREATE OR REPLACE FUNCTION {schema}.outbox_fail(p_moves jsonb, p_call bigint, p_now timestamptz, p_from text)
 RETURNS SETOF bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = on SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
+    v_refs bigint[] := ARRAY(SELECT m.ref FROM jsonb_to_recordset(p_moves) AS m (ref bigint));
     v_token bigint;
     v_seqs bigint[];
+    v_firsts bigint[];  -- those that were the first of their lanes
 BEGIN
     IF p_moves IS NULL THEN
         RETURN;
@@ -51,7 +56,7 @@ BEGIN
                    {schema}.outbox_log(o.tries, m.try) || (m.try || jsonb_build_object('attempt', o.attempts, 'at', {schema}.outbox_iso(p_now)))
                    ELSE o.tries END
           FROM asked AS m
-         WHERE o.seq = m.ref AND o.token = m.token AND o.status || '' = p_from
+         WHERE o.seq = m.ref AND o.seq = ANY (v_refs) AND o.token = m.token AND o.status || '' = p_from
         RETURNING o.seq, o.queue, o.event_type, m.*),
     counted AS (
         INSERT INTO {schema}.outbox_deltas
@@ -67,12 +72,15 @@ BEGIN
           FROM moved WHERE "to" = 'failed' ORDER BY fingerprint
         ON CONFLICT (fingerprint) DO UPDATE SET last_seen_at = excluded.last_seen_at)
     SELECT array_agg(seq) INTO v_seqs FROM moved;
-    PERFORM {schema}.outbox_advance(ARRAY(
-        SELECT o.seq FROM {schema}.outbox AS o WHERE o.seq = ANY (v_seqs) AND o.status = 'failed' AND o.lane > 0));
+    v_firsts := ARRAY(
+        SELECT o.seq FROM {schema}.outbox AS o WHERE o.seq = ANY (v_seqs) AND o.status || '' = 'failed' AND o.lane > 0);
+    IF cardinality(v_firsts) > 0 THEN
+        PERFORM {schema}.outbox_advance(v_firsts);
+    END IF;
     RETURN QUERY SELECT unnest(v_seqs);
 END $$;
 
--- Deliver; return the places of those that were held.
+-- Deliver; return the places of the letters whose claim still held.
 CREATE OR REPLACE FUNCTION {schema}.outbox_deliver(p_refs bigint[], p_tokens bigint[], p_call bigint, p_now timestamptz)
 RETURNS bigint[] LANGUAGE plpgsql
 AS $$

@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_at(us bigint) RETURNS timestamptz LAN
 AS $$ SELECT to_timestamp(us::double precision / 1e6) $$;
 
 CREATE OR REPLACE FUNCTION {schema}.outbox_us(at timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
-AS $$  -- what lies beyond the years 1 to 9999 is shown as their end: others know no later instant
+AS $$  -- instants beyond the years 1 to 9999 are shown as their end, because Python's datetime knows no others
     SELECT CASE WHEN at > '9999-12-31 23:59:59.999999+00' THEN 253402300799999999
                 WHEN at < '0001-01-01 00:00:00+00' THEN -62135596800000000
                 ELSE round(date_part('epoch', at) * 1e6)::bigint END
@@ -14,8 +14,8 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.outbox_iso(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 
--- What this transaction writes is on disk when its commit returns, whatever the server, the database or the role has
--- set; one that waits for a standby is left as it is. Holds until the end of the transaction, behind a pooler too.
+-- Make this transaction's commit wait for the disk, whatever the server, the database or the role has set. A setting that
+-- also waits for a standby stays. Holds until the end of the transaction, behind a pooler too.
 CREATE OR REPLACE FUNCTION {schema}.outbox_durable() RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -24,10 +24,10 @@ BEGIN
     END IF;
 END $$;
 
--- Move the clock of leases on, and return it. It counts what workers measure with clocks of their own, which never jump:
--- whoever saw it at p_seen, and finds it there p_passed microseconds later, adds these. So it never goes faster than
--- time, goes on as long as somebody sweeps, and does not notice when a server's wall clock is set, or another server,
--- with another clock, takes over. Nobody waits for it: whoever finds it locked leaves it to who has the lock.
+-- Move the clock of leases on, and return it. It adds up what workers measure with clocks that never jump: a worker that
+-- saw it at p_seen, and finds it there p_passed microseconds later, adds these. So it never goes faster than time, it goes
+-- on as long as one worker sweeps, and it does not notice when the server's wall clock is set or a standby with another
+-- clock takes over. No call waits for it: one that finds it locked leaves it to the call that has the lock.
 CREATE OR REPLACE FUNCTION {schema}.outbox_tick(p_seen bigint, p_passed bigint) RETURNS TABLE (lease_us bigint, moved boolean)
 LANGUAGE plpgsql
 AS $$
@@ -42,8 +42,8 @@ BEGIN
     END IF;
 END $$;
 
--- When a lease of so many seconds ends that begins now. Between two ticks the wall clock tells how long the last one is
--- ago, within bounds: workers tick at least three times in a lease.
+-- When a lease of p_lease seconds ends that begins now. The wall clock says how long ago the last tick was; a third of the
+-- lease bounds what it may say, because workers tick at least three times in a lease.
 CREATE OR REPLACE FUNCTION {schema}.outbox_lease_end(p_lease double precision) RETURNS timestamptz LANGUAGE sql STABLE
 AS $$
     SELECT {schema}.outbox_at(lease_us) + p_lease * interval '1 second'

@@ -1,13 +1,14 @@
 -- Letters that wait for other letters (`after`).
 
--- Let new letters wait for others. p_seqs holds the place of every draft, p_token is theirs; p_meant says, by id, which
--- draft of the call is a duplicate, and of what: who waits for one waits for what is kept. What is p_lasting is a transaction of the user's own.
+-- Let new letters wait for others. p_seqs holds the place of every draft, p_token is their token. p_meant maps the id of a
+-- draft of this call that is a duplicate to its number in the call and the id that is kept: a letter that waits for such
+-- a draft waits for what is kept. p_lasting: the transaction is the user's own, and may stay open.
 CREATE OR REPLACE FUNCTION {schema}.outbox_wait(p_rich jsonb, p_seqs bigint[], p_token bigint, p_meant jsonb, p_lasting boolean)
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
-    v_seqs bigint[];  -- who waits, and for whom: one of each for every pair
+    v_seqs bigint[];  -- the letter that waits, and in v_ids the one that it waits for, pair by pair
     v_ids uuid[];
     v_unknown text;
     v_seq bigint;
@@ -17,19 +18,20 @@ BEGIN
                CASE WHEN (p_meant -> a.id ->> 0)::bigint < r.n THEN p_meant -> a.id ->> 1 END, a.id)::uuid ORDER BY r.n, a.place)
       INTO v_seqs, v_ids
       FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+     CROSS JOIN LATERAL (SELECT 1 FROM {schema}.outbox AS o WHERE o.seq = p_seqs[r.n] LIMIT 1) AS kept
      CROSS JOIN LATERAL unnest(r.after) WITH ORDINALITY AS a (id, place)
-     WHERE EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.seq = p_seqs[r.n]);
+     WHERE cardinality(r.after) > 0;
     IF v_seqs IS NULL THEN
         RETURN;
     END IF;
-    -- In a short transaction nobody can deliver one of them between our look and our commit. In one of the user's own
-    -- they can only not be removed: no worker waits for it, and one that is missing later was purged, and not delivered.
+    -- A short transaction locks them, so that no worker delivers one between our look and our commit. A user's own
+    -- transaction only keeps them from being removed: no worker waits for it, and outbox_make_sure looks again later.
     IF p_lasting THEN
         PERFORM 1 FROM {schema}.outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR KEY SHARE;
     ELSE
         PERFORM 1 FROM {schema}.outbox AS o WHERE o.id = ANY (v_ids) ORDER BY o.seq FOR SHARE;
     END IF;
-    -- LIMIT keeps the planner from going through the table for each of them, as it would after most letters were removed.
+    -- LIMIT makes the planner look each up in the index: after most letters were removed it takes the table for empty.
     SELECT u.id INTO v_unknown  -- those that come later in the same call are unknown, too
       FROM unnest(v_ids, v_seqs) WITH ORDINALITY AS u (id, seq, place)
       LEFT JOIN LATERAL (SELECT n.seq, n.token FROM {schema}.outbox AS n WHERE n.id = u.id LIMIT 1) AS o ON true
@@ -37,7 +39,7 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'no letter has the id %', v_unknown USING ERRCODE = 'RD404', DETAIL = v_unknown;
     END IF;
-    IF p_meant <> '{}' THEN  -- and says so: `after` stands last in the extras, and all ids are of one length
+    IF p_meant <> '{}' THEN  -- and name what is kept: `after` stands last in the extras, and all ids have one length
         UPDATE {schema}.outbox AS o
            SET extras = overlay(o.extras PLACING k.ids FROM octet_length(o.extras) - octet_length(k.ids) + 1)
           FROM (SELECT u.seq, convert_to('["' || string_agg(u.id::text, '","' ORDER BY u.place) || '"]}', 'UTF8') AS ids
@@ -58,7 +60,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Let go those who waited for these letters, which were delivered.
+-- Let go the letters that waited for these, which were delivered.
 CREATE OR REPLACE FUNCTION {schema}.outbox_let_go(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -70,7 +72,7 @@ BEGIN
       FROM (SELECT seq, count(*) AS n FROM over GROUP BY seq) AS w WHERE o.seq = w.seq;
 END $$;
 
--- Let go those letters of outbox_unsure whose wait was over before it could be seen; every worker looks before it rests.
+-- Let go those letters of outbox_unsure that wait for one that was delivered already; every worker looks before it rests.
 CREATE OR REPLACE FUNCTION {schema}.outbox_make_sure() RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
 AS $$
@@ -83,12 +85,12 @@ BEGIN
     IF v_seqs IS NULL THEN
         RETURN;
     END IF;
-    -- Whoever delivers one of them right now did not see who waits: wait for its end, and look then.
+    -- A call that delivers one of them right now did not see that a letter waits: wait for its end, then look.
     PERFORM 1 FROM {schema}.outbox AS o
       WHERE o.seq IN (SELECT w.on_seq FROM {schema}.outbox_waits AS w WHERE w.seq = ANY (v_seqs))
       ORDER BY o.seq FOR SHARE;
     PERFORM {schema}.outbox_let_go(ARRAY(
         SELECT DISTINCT w.on_seq FROM {schema}.outbox_waits AS w
-          JOIN {schema}.outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged, and never delivered
+          JOIN {schema}.outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged before it was delivered
          WHERE w.seq = ANY (v_seqs) AND o.status = 'delivered'));
 END $$;

@@ -85,6 +85,12 @@ CREATE INDEX outbox_failed_at ON {schema}.outbox (failed_at, seq) WHERE status =
 CREATE INDEX outbox_archived_seq ON {schema}.outbox (seq) WHERE status = 'archived';
 CREATE INDEX outbox_archived_group ON {schema}.outbox (fingerprint) WHERE status = 'archived';
 
+-- For outbox_uses_name: the digests of long names (65 characters), of the few letters that may have one.
+CREATE INDEX outbox_long_names ON {schema}.outbox USING gin ((ARRAY[
+    right(key, 65), right(idempotency_key, 65), right(source, 65), right(target, 65), right(workspace_id, 65),
+    right(policy, 65), right(content_type, 65), right(queue, 65), right(event_type, 65), right(error_type, 65),
+    right(fingerprint, 65), right(worker, 65)])) WHERE odd;
+
 CREATE TABLE {schema}.outbox_waits (     -- letter seq waits for letter on_seq
     on_seq  bigint NOT NULL,
     seq     bigint NOT NULL,
@@ -114,9 +120,12 @@ CREATE TABLE {schema}.outbox_deltas (
     n bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
-CREATE TABLE {schema}.outbox_names (      -- names too long for an index, by their digest
-    digest text COLLATE "C" PRIMARY KEY, name text NOT NULL
+CREATE TABLE {schema}.outbox_names (      -- names too long for an index, by their digest: see functions/retain.sql
+    digest text COLLATE "C" PRIMARY KEY, name text NOT NULL,
+    kept_us bigint NOT NULL,              -- when a process wrote it, or made sure that it is here; by the clock of leases
+    left_us bigint                        -- when a letter with it was removed; NULL if that was looked at since
 );
+CREATE INDEX outbox_names_left ON {schema}.outbox_names (left_us) WHERE left_us IS NOT NULL;
 
 CREATE TABLE {schema}.outbox_groups (
     fingerprint text COLLATE "C" PRIMARY KEY, error_type text NOT NULL, title text NOT NULL,
@@ -164,6 +173,9 @@ CREATE TABLE {schema}.event_handled (
     handled_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (handler_name, idempotency_key)
 );
+
+CREATE INDEX outbox_handled_long ON {schema}.event_handled (right(idempotency_key, 65))
+    WHERE strpos(idempotency_key, E'\x1aL') > 0;  -- for outbox_uses_name
 
 CREATE TABLE {schema}.subscription (
     event_type text COLLATE "C" NOT NULL, handler_name text COLLATE "C" NOT NULL,  -- the kind of the letter it gets
