@@ -21,8 +21,6 @@ from redrive.errors import DraftError
 
 JSON = "application/json"
 BYTES = "application/octet-stream"
-TRIES_KEPT = 50  # lines of the attempt log of a cycle; the newest are kept
-CYCLES_KEPT = 20  # in failure_history, the newest; `cycles` counts the others too
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

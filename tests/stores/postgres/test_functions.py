@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.torture.nursery import ROOT
 
-from redrive.core.letter import CYCLES_KEPT, TRIES_KEPT
+from redrive.core.changes import MAX_CYCLES, MAX_TRIES
 from redrive.stores.postgres.sql import schema
 
 STORE = ROOT / "src" / "redrive" / "stores" / "postgres"
@@ -53,9 +53,9 @@ def test_every_function_that_is_called_exists_and_every_one_is_called_or_meant_f
 def test_constants_come_from_core():
     text = schema.functions("redrive")
     assert UNFILLED.findall(text) == []
-    assert f"jsonb_array_length(p_tries) < {TRIES_KEPT} " in text
-    assert f"jsonb_array_length(p_tries) - {TRIES_KEPT - 1})" in text
-    assert f"jsonb_array_length(o.failure_history) >= {CYCLES_KEPT} " in text
+    assert f"jsonb_array_length(p_tries) < {MAX_TRIES} " in text
+    assert f"jsonb_array_length(p_tries) - {MAX_TRIES - 1})" in text
+    assert f"jsonb_array_length(o.failure_history) >= {MAX_CYCLES} " in text
 
 
 async def test_a_schema_has_these_functions_and_no_others(store, connection):

@@ -933,7 +933,7 @@ BEGIN
         v_limit := least(v_limit, q.max_in_flight - "redrive".outbox_counted(p_queue, '{in_flight}'));
     END IF;
     IF q.rate IS NOT NULL THEN
-        v_limit := least(v_limit, floor("redrive".outbox_allowance(q, p_now))::bigint);
+        v_limit := least(v_limit, floor("redrive".outbox_allowance(q, p_now) + 1e-9)::bigint);
     END IF;
     IF q.ordered THEN
         PERFORM "redrive".outbox_place_free(p_queue, NULL);
@@ -1827,5 +1827,5 @@ BEGIN
     END IF;
 END $build$;
 
-UPDATE "redrive".outbox_meta SET version = 1, functions = 'e6a635154eab912e3d960c5222abab412ee6025bda5b3b38b9b97a7bb4ceee11';
+UPDATE "redrive".outbox_meta SET version = 1, functions = 'c6f79137fbdc98a6e26d39168313cc09a295b8fe07f0505a2746928a0645574d';
 COMMIT;

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from redrive.core.letter import CYCLES_KEPT, TRIES_KEPT
+from redrive.core.changes import MAX_CYCLES, MAX_TRIES
 from redrive.errors import SettingsError
 from redrive.stores import sql_files
 
@@ -26,7 +26,7 @@ FUNCTIONS = (
     "people", "search",
 )  # fmt: skip
 # tries: lines of the attempt log; tries_before: those of them that stay when another is added; cycles: in the history
-_CONSTANTS = {"tries": str(TRIES_KEPT), "tries_before": str(TRIES_KEPT - 1), "cycles": str(CYCLES_KEPT)}
+_CONSTANTS = {"tries": str(MAX_TRIES), "tries_before": str(MAX_TRIES - 1), "cycles": str(MAX_CYCLES)}
 
 
 def quoted(schema: str) -> str:
