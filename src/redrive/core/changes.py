@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from redrive.core.letter import FailureCycle, Letter, Status, Try, instant
 from redrive.core.moves import Move
+from redrive.core.why import Why
 
 if TYPE_CHECKING:
     from redrive.core.letter import Draft, Failure
@@ -24,6 +25,7 @@ MAX_TRIES = 50  # lines in the attempt log of the current cycle; the newest are 
 MAX_CYCLES = 20  # cycles in failure_history; the newest are kept, and `cycles` counts the others too
 MAX_LOGGED = 500  # characters of an error's text in the attempt log; `last_error` keeps more of the newest
 _SECOND = 1_000_000
+_ENQUEUED = str(Why.ENQUEUED)  # as plain text: it is written for every letter that comes in
 
 
 def accepted(draft: Draft, now: int) -> Letter:
@@ -32,15 +34,15 @@ def accepted(draft: Draft, now: int) -> Letter:
         draft.id, draft.queue, draft.kind, draft.payload, draft.content_type, draft.key, draft.idempotency_key,
         draft.priority, now + span(draft.delay) if draft.due_us is None else draft.due_us, 0, 0, draft.policy,
         draft.generation, draft.origin, draft.handler, draft.tenant, 0, now, now, now,
-        why="enqueued", headers=draft.headers, metadata=copied(draft.metadata), after=draft.after,
+        why=_ENQUEUED, headers=draft.headers, metadata=copied(draft.metadata), after=draft.after,
     )  # fmt: skip
     if draft.failure is None:
         return letter
     letter = replace(letter, attempts=draft.attempts, first_failed_us=draft.first_failed_us)
     failed = now if draft.failed_us is None else draft.failed_us
     error = _error(letter, draft.failure, failed)
-    tries = (line_of(Move(Status.FAILED, "collected", failure=draft.failure), 0, now),)
-    return replace(letter, status=Status.FAILED, why="collected", failed_us=failed, tries=tries, **error)
+    tries = (line_of(Move(Status.FAILED, Why.COLLECTED, failure=draft.failure), 0, now),)
+    return replace(letter, status=Status.FAILED, why=Why.COLLECTED, failed_us=failed, tries=tries, **error)
 
 
 def claimed(letter: Letter, worker: str, now: int) -> Letter:
@@ -76,7 +78,7 @@ def replayed(letter: Letter, now: int, *, by: str, reason: str, plan: str, gener
     return replace(
         letter,
         status=Status.PENDING,
-        why="replayed",
+        why=Why.REPLAYED,
         due_us=now,
         attempts=0,
         losses=0,
@@ -99,12 +101,12 @@ def replayed(letter: Letter, now: int, *, by: str, reason: str, plan: str, gener
 
 def archived(letter: Letter, now: int, *, by: str, plan: str) -> Letter:
     """Return *letter* archived, or cancelled if it was pending; its error stays readable."""
-    return replace(letter, status=Status.ARCHIVED, why=f"archived by {by}", plan=plan or None, updated_us=now)
+    return replace(letter, status=Status.ARCHIVED, why=Why.ARCHIVED_BY.naming(by), plan=plan or None, updated_us=now)
 
 
 def restored(letter: Letter, to: Status, now: int, *, by: str, plan: str) -> Letter:
     """Return *letter* back in the status it was archived from."""
-    return replace(letter, status=to, why=f"restored by {by}", plan=plan or None, updated_us=now)
+    return replace(letter, status=to, why=Why.RESTORED_BY.naming(by), plan=plan or None, updated_us=now)
 
 
 def edited(letter: Letter, payload: bytes, content_type: str, now: int) -> Letter:

@@ -14,6 +14,7 @@ import msgspec
 
 from redrive.core.letter import JSON, Priority, Status
 from redrive.core.moves import Move
+from redrive.core.why import Why
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores import columns
 from redrive.stores.contract import Receipt
@@ -139,7 +140,7 @@ def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
 def _failure(draft: Draft, noted: dict[str, str]) -> Any:
     if draft.failure is None:
         return None
-    return move_of(0, 0, Move(Status.FAILED, "collected", failure=draft.failure), noted)
+    return move_of(0, 0, Move(Status.FAILED, Why.COLLECTED, failure=draft.failure), noted)
 
 
 def canonical(letter_id: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.core.letter import FailureCycle, Letter, Priority, Status, Try, age_of
+from redrive.core.why import Why
 from redrive.stores.columns import UNREADABLE, priority_of, read_extras, read_history, read_tries, status_of
 from redrive.stores.contract import Claim
 from redrive.stores.postgres.texts import NONE, Whole, unescape, unescape_all
@@ -31,6 +32,7 @@ _PRIORITY, _STATUS, _ODD = 8, 22, 36
 _PAST = 24  # what a claim returns instead: after payload_version the token, whether it is rich, and from here its past
 
 PRIORITIES = tuple(Priority)
+_ENQUEUED = str(Why.ENQUEUED)  # as plain text: looking up a member takes time at every claim
 TEXTS = (
     "queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant", "worker",
     "category", "error_type", "last_error", "fingerprint", "why", "applied_policy", "release", "plan",
@@ -97,7 +99,7 @@ def claims_of(rows: Iterable[Any], worker: str, names: Whole = NONE) -> list[Cla
         letter = Letter(
             letter_id, queue, kind, payload, content_type, key, idempotency_key, priorities[priority],
             created if due is None else due, attempts, losses, policy, generation, origin, handler, tenant, cycles,
-            cycle, created, updated, version, flying, token, worker, None, None, None, None, "enqueued",
+            cycle, created, updated, version, flying, token, worker, None, None, None, None, _ENQUEUED,
         )  # fmt: skip
         claims.append(Claim(_with_past(letter, row, names) if is_rich else letter, ref, age_of(letter, updated)))
     return claims

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from redrive.core.letter import JSON, Letter, Priority, Status, age_of
+from redrive.core.why import Why
 from redrive.stores.columns import priority_of, read_extras, read_history, read_tries, status_of
 from redrive.stores.contract import Claim
 
@@ -34,6 +35,7 @@ _STATUS = 1 + len(HOT.split(", "))
 _PAYLOAD, _PRIORITY = 4, 8
 
 PRIORITIES = tuple(Priority)
+_ENQUEUED = str(Why.ENQUEUED)  # as plain text: looking up a member takes time at every claim
 
 
 def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
@@ -103,7 +105,7 @@ def claims_of(taken: Taken) -> list[Claim]:
             letter = Letter(
                 id_, queue, kind, payload, JSON, key, idempotency_key, PRIORITIES[priority], due, 1,
                 0, None, None, None, None, None, 0, created, created, now_us, 1,
-                status, token, worker, None, None, None, None, "enqueued",
+                status, token, worker, None, None, None, None, _ENQUEUED,
             )  # fmt: skip
         else:
             letter = rich[seq]
