@@ -147,7 +147,7 @@ def open_reporter(settings: Settings) -> SentryReporter | None:
 
 def open_outboxes(store: Store, draft: Callable[..., Draft]) -> Outboxes:
     """Return the outbox of *store* for users' own connections; raise NotSupported if it has none."""
-    if not hasattr(store, "schema") or not hasattr(store, "dsn"):
+    if not store.features.transactions:
         raise NotSupported(
             f"cannot use a connection of your own with {type(store).__name__}: its letters are not in your database; "
             "keep them in PostgreSQL (postgresql://…), or call enqueue()"

@@ -29,7 +29,7 @@ _ENQUEUED = str(Why.ENQUEUED)  # as plain text: it is written for every letter t
 
 
 def accepted(draft: Draft, now: int) -> Letter:
-    """Return the letter that *draft* becomes; one that brings its failure is dead at once."""
+    """Return the letter that *draft* becomes; with a failure it is dead at once, or waits for its retry."""
     letter = Letter(  # without names as far as can be: it is made for every letter that comes in
         draft.id, draft.queue, draft.kind, draft.payload, draft.content_type, draft.key, draft.idempotency_key,
         draft.priority, now + span(draft.delay) if draft.due_us is None else draft.due_us, 0, 0, draft.policy,
@@ -38,11 +38,27 @@ def accepted(draft: Draft, now: int) -> Letter:
     )  # fmt: skip
     if draft.failure is None:
         return letter
+    return (_to_retry if draft.retry else _collected)(letter, draft, draft.failure, now)
+
+
+def _collected(letter: Letter, draft: Draft, failure: Failure, now: int) -> Letter:
+    """Return another system's dead letter."""
     letter = replace(letter, attempts=draft.attempts, first_failed_us=draft.first_failed_us)
     failed = now if draft.failed_us is None else draft.failed_us
-    error = _error(letter, draft.failure, failed)
-    tries = (line_of(Move(Status.FAILED, Why.COLLECTED, failure=draft.failure), 0, now),)
-    return replace(letter, status=Status.FAILED, why=Why.COLLECTED, failed_us=failed, tries=tries, **error)
+    why = Why.COLLECTED
+    tries = (line_of(Move(Status.FAILED, why, failure=failure), 0, now),)
+    error = _error(letter, failure, failed)
+    return replace(letter, status=Status.FAILED, why=why, failed_us=failed, tries=tries, **error)
+
+
+def _to_retry(letter: Letter, draft: Draft, failure: Failure, now: int) -> Letter:
+    """Return a letter that another system tried first: pending, with that failure behind it."""
+    letter = replace(letter, attempts=max(1, draft.attempts), first_failed_us=draft.first_failed_us)
+    why = Why.FAILED_ELSEWHERE
+    move = Move(Status.PENDING, why, delay=draft.delay, failure=failure, policy=draft.policy or "")
+    error = _error(letter, failure, now if draft.failed_us is None else draft.failed_us)
+    tries = (line_of(move, letter.attempts, now),)
+    return replace(letter, why=why, tries=tries, applied_policy=draft.policy, **error)
 
 
 def claimed(letter: Letter, worker: str, now: int) -> Letter:

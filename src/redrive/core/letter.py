@@ -212,10 +212,11 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, bytes], ...] = ()
     metadata: dict[str, Any] = {}
     after: tuple[str, ...] = ()
-    failure: Failure | None = None  # a dead letter of somebody else's: kept as failed at once
+    failure: Failure | None = None  # a letter that failed in another system: kept as a dead letter at once
     attempts: int = 0  # … after so many tries
     first_failed_us: int | None = None  # … the first of which failed then
     failed_us: int | None = None  # … and the last then; the store's now if absent
+    retry: bool = False  # … and is to be tried again when it is due: kept as pending, after one try if none is given
 
     def __post_init__(self) -> None:
         """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""

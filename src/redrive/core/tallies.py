@@ -28,15 +28,16 @@ class Trait(NamedTuple):
 
 
 def trait_of(letter: Letter) -> Trait:
-    """Return what *letter* is counted by; only dead letters are told apart by their error."""
-    if letter.status is not Status.FAILED:
-        return Trait(letter.queue, letter.kind, str(letter.status))
-    return Trait(
-        letter.queue,
-        letter.kind,
-        "failed",
-        letter.category or "",
-        letter.applied_policy or "",
-        letter.error_type or "",
-        letter.fingerprint or "",
-    )
+    """
+    Return what *letter* is counted by.
+
+    Dead letters are told apart by their error. A letter that waits for its retry is counted by the category of its
+    last failure and the policy that was applied; a fresh one has neither.
+    """
+    queue, kind, status = letter.queue, letter.kind, letter.status
+    if status is Status.FAILED:
+        policy, error_type = letter.applied_policy or "", letter.error_type or ""
+        return Trait(queue, kind, "failed", letter.category or "", policy, error_type, letter.fingerprint or "")
+    if status is Status.PENDING:
+        return Trait(queue, kind, "pending", letter.category or "", letter.applied_policy or "")
+    return Trait(queue, kind, str(status))

@@ -19,6 +19,7 @@ class Why(StrEnum):
     # the letter arrives
     ENQUEUED = "enqueued"
     COLLECTED = "collected"  # another system's dead letter
+    FAILED_ELSEWHERE = "failed elsewhere"  # another system tried it first; it waits for its retry here
 
     # an attempt ended
     SUCCEEDED = "succeeded"

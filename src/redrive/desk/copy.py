@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from redrive.core.letter import Status
 from redrive.errors import CopyRefused
-from redrive.stores.contract import Broadcasts, QueueSpec, books
-from redrive.stores.copying import Copyable
+from redrive.stores.contract import QueueSpec, as_broadcaster, books
+from redrive.stores.copying import as_copyable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,9 +129,10 @@ async def refuse_running(source: Store, name: str) -> None:
 
 
 def _ways(source: Store, target: Store) -> tuple[Copies, Copies]:
-    if not (isinstance(source, Copyable) and isinstance(target, Copyable)):
-        raise CopyRefused("cannot copy between these stores: they are no stores of redrive's own")
-    return source.copies, target.copies
+    giving, taking = as_copyable(source), as_copyable(target)
+    if giving is None or taking is None:
+        raise CopyRefused("cannot copy between these stores: one of them cannot give letters to others, or take them")
+    return giving.copies, taking.copies
 
 
 async def _refuse_same(source: Store, target: Store, by: str, names: tuple[str, str]) -> None:
@@ -173,12 +174,13 @@ def _end(page: Sequence[Handled]) -> Handled:
 
 
 async def _copy_subscriptions(source: Store, target: Store, by: str) -> list[str]:
-    kept = await source.subscriptions() if isinstance(source, Broadcasts) else []
-    if kept and not isinstance(target, Broadcasts):
+    giving, taking = as_broadcaster(source), as_broadcaster(target)
+    kept = [] if giving is None else await giving.subscriptions()
+    if kept and taking is None:
         return [f"{len(kept)} subscriptions stay behind: the target has none, and events wait there for a worker"]
     for subscription in kept:
-        if isinstance(target, Broadcasts):
-            await target.subscribe(subscription, by=by)
+        if taking is not None:
+            await taking.subscribe(subscription, by=by)
     return []
 
 

@@ -7,12 +7,12 @@ until an operator removes it. Each change is written with its audit entry. Knows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from redrive.errors import NotSupported
-from redrive.stores.contract import Subscription
+from redrive.stores.contract import Subscription, as_broadcaster
 
 if TYPE_CHECKING:
     from redrive.stores.contract import Broadcasts, Store
@@ -40,9 +40,10 @@ async def unsubscribe(store: Store, event: str, handler: str, *, by: str) -> boo
 
 
 def _broadcasting(store: Store) -> Broadcasts:
-    if not hasattr(store, "broadcast"):  # asked like this, a store behind a proxy answers too
+    found = as_broadcaster(store)
+    if found is None:
         raise NotSupported(
             f"cannot subscribe to events in {type(store).__name__}: only PostgreSQL broadcasts them; "
             "use postgresql://…, or enqueue a letter for each handler"
         )
-    return cast("Broadcasts", store)
+    return found

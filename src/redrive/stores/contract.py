@@ -10,7 +10,7 @@ clock to the spans it is given, so no method here takes a "now".
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 
@@ -30,14 +30,29 @@ if TYPE_CHECKING:
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store can do; what it cannot, it refuses with NotSupported."""
+    """
+    What a store promises.
 
-    durable: bool
+    Wiring, the desk, the engine and the test suite ask here. What a store does not promise, it refuses with
+    NotSupported, and the suite checks that it does.
+    """
+
+    durable: bool  # what it accepted survives the process
     shared: bool  # several processes may use it at once
     hosts: bool = False  # … on several hosts
-    ordered: bool = True  # order per key
-    search: bool = True  # fast substring search over error texts
     one_loop: bool = False  # its connections belong to the event loop that opened it
+    atomic_batches: bool = True  # a put, an act or a page of a plan happens as a whole, with its audit entry
+    snapshots: bool = True  # all counts of one call belong together
+    ordered: bool = True  # order per key
+    waits: bool = True  # a letter may wait for others: its `after`
+    limits: bool = True  # a queue's rate and max_in_flight hold over all workers
+    retries: bool = True  # put takes a letter that another system tried first: `Draft.retry`
+    pending_traits: bool = True  # pending letters are counted by category and policy
+    search: bool = True  # fast substring search over error texts
+    broadcast: bool = False  # it gives an event to every subscriber: `Broadcasts`
+    migrations: bool = False  # its schema is brought up to date on purpose: `Migrates`
+    copies: bool = True  # letters can be copied from it and to it: `Copyable`
+    transactions: bool = False  # letters can be enqueued in the user's own transaction: the outbox
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -373,7 +388,6 @@ class Store(Protocol):
         """
 
 
-@runtime_checkable
 class Migrates(Protocol):
     """A store whose schema is brought up to date on purpose, not when it is opened."""
 
@@ -388,9 +402,8 @@ class Migrates(Protocol):
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
 
 
-@runtime_checkable
 class Broadcasts(Protocol):
-    """A store that gives an event to everybody who subscribed to it."""
+    """A store that gives an event to every handler that subscribed to it."""
 
     async def broadcast(self, limit: int = 500) -> list[Spread] | None:
         """
@@ -407,6 +420,16 @@ class Broadcasts(Protocol):
 
     async def unsubscribe(self, event: str, handler: str, *, by: str) -> bool:
         """Remove a subscription, with an audit entry; False if there is none."""
+
+
+def as_broadcaster(store: Store) -> Broadcasts | None:
+    """Return *store* as one that broadcasts events; None if it does not."""
+    return cast("Broadcasts", store) if store.features.broadcast else None
+
+
+def as_migrated(store: Store) -> Migrates | None:
+    """Return *store* as one whose schema is migrated on purpose; None if opening it does that."""
+    return cast("Migrates", store) if store.features.migrations else None
 
 
 _LONGEST_CURSOR = 18  # digits: places fit 64 bits

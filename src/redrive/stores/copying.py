@@ -8,7 +8,7 @@ copies what: that is said in `desk/copy.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 
@@ -16,6 +16,8 @@ from redrive.core.letter import Letter, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from redrive.stores.contract import Store
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -87,13 +89,17 @@ class Copies(Protocol):
         """Note handled keys with their times; return how many were new."""
 
 
-@runtime_checkable
 class Copyable(Protocol):
     """A store whose letters can be copied."""
 
     @property
     def copies(self) -> Copies:
         """The way to copy them."""
+
+
+def as_copyable(store: Store) -> Copyable | None:
+    """Return *store* as one whose letters can be copied; None if they cannot."""
+    return cast("Copyable", store) if store.features.copies else None
 
 
 def group_of(letter: Letter) -> str | None:

@@ -134,19 +134,19 @@ def _app_problems(settings: Settings) -> list[str]:
 
 
 async def _migrate(url: str) -> list[str]:
-    from redrive.stores.contract import Migrates
+    from redrive.stores.contract import as_migrated
     from redrive.wiring import open_store
 
-    store = open_store(url)
-    return await store.migrate() if isinstance(store, Migrates) else []
+    store = as_migrated(open_store(url))
+    return [] if store is None else await store.migrate()
 
 
 async def _script(url: str) -> str:
-    from redrive.stores.contract import Migrates
+    from redrive.stores.contract import as_migrated
     from redrive.wiring import open_store
 
-    store = open_store(url)
-    if not isinstance(store, Migrates):
+    store = as_migrated(open_store(url))
+    if store is None:
         return "-- nothing to run: this store creates its own schema when it is opened\n"
     return await store.script() or "-- nothing to run: the schema is up to date\n"
 

@@ -50,6 +50,8 @@ def _problems(draft: Draft) -> Iterator[str]:
         yield f"its payload is {type(draft.payload).__name__} and must be bytes here"
     if draft.headers or draft.metadata or draft.after:
         yield from _collected(draft)
+    if draft.retry and draft.failure is None:
+        yield "retry is True without a failure; give the failure that it is retried after, or leave retry out"
 
 
 def _numbers(draft: Draft) -> Iterator[str]:

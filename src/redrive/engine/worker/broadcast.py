@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from redrive.core.facts import Delivered, Enqueued
 from redrive.errors import StoreError
-from redrive.stores.contract import Broadcasts
+from redrive.stores.contract import as_broadcaster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class Spreader:
     """Broadcasts soon after letters were put, and every *poll* seconds; every *idle* while nothing subscribes."""
 
     def __init__(self, store: Store, announce: Callable[[Fact], None], *, poll: float, idle: float) -> None:
-        self._store = store if isinstance(store, Broadcasts) else None
+        self._store = as_broadcaster(store)
         self._announce, self._poll, self._idle = announce, poll, idle
         self._news = asyncio.Event()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from redrive.core import changes
+from redrive.core.letter import Status
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores.contract import Receipt
 
@@ -32,7 +33,7 @@ def put(ledger: Ledger, drafts: Sequence[Draft]) -> list[Receipt]:
     token = ledger.next_token()
     for draft, letter in zip(fresh, letters, strict=True):
         ledger.shelf.add(replace(letter, token=token), ordered=ledger.doors.made(draft.queue).spec.ordered)
-        if draft.failure is not None:
+        if letter.status is Status.FAILED and draft.failure is not None:
             ledger.shelf.note_failure(draft.failure, letter.created_us)
     return receipts
 
@@ -72,7 +73,7 @@ def _refuse_unknown(ledger: Ledger, draft: Draft, arriving: _Names) -> None:
 
 
 def _refuse_overflow(ledger: Ledger, fresh: Sequence[Draft]) -> None:
-    for queue, arriving in Counter(draft.queue for draft in fresh if draft.failure is None).items():
+    for queue, arriving in Counter(draft.queue for draft in fresh if draft.failure is None or draft.retry).items():
         most = ledger.doors.of(queue).spec.max_size
         if most is not None and ledger.shelf.live[queue] + arriving > most:
             raise QueueFull(queue, most)

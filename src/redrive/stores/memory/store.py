@@ -23,6 +23,7 @@ from redrive.stores.memory import acting, claiming, finding, putting
 from redrive.stores.memory.acting import Act
 from redrive.stores.memory.copying import MemoryCopies
 from redrive.stores.memory.transaction import Ledger
+from redrive.stores.promises import refuse_drafts, refuse_specs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,6 +91,7 @@ class MemoryStore:
 
     async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep *drafts*, all or none."""
+        refuse_drafts(self.features, drafts)
         with self._turn(ring=True) as ledger:
             return putting.put(ledger, drafts)
 
@@ -144,6 +146,7 @@ class MemoryStore:
 
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
         """Make the queues' settings known; letters already there are lined up anew."""
+        refuse_specs(self.features, specs)
         with self._turn(ring=True) as ledger:
             for spec in ledger.doors.declare(specs, ledger.now_ms / 1_000):
                 ledger.shelf.order(spec.name, ordered=spec.ordered)

@@ -17,9 +17,10 @@ from redrive.core.moves import Move
 from redrive.core.why import Why
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores import columns
-from redrive.stores.contract import Receipt
+from redrive.stores.contract import Features, Receipt
 from redrive.stores.postgres.settling import move_of
 from redrive.stores.postgres.texts import NONE, SHORT, Whole, is_odd, is_odd_name, name, unescape
+from redrive.stores.promises import refuse_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +141,7 @@ def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
 def _failure(draft: Draft, noted: dict[str, str]) -> Any:
     if draft.failure is None:
         return None
+    refuse_drafts(Features(durable=True, shared=True, retries=False), [draft])
     return move_of(0, 0, Move(Status.FAILED, Why.COLLECTED, failure=draft.failure), noted)
 
 

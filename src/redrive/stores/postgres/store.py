@@ -62,7 +62,18 @@ class PostgresStore:
     """Letters in one schema of a PostgreSQL database; any number of processes and hosts may use it."""
 
     # search: looked up when it is opened
-    features = Features(durable=True, shared=True, hosts=True, search=False, one_loop=True)
+    features = Features(
+        durable=True,
+        shared=True,
+        hosts=True,
+        one_loop=True,
+        search=False,  # until the server says that it has the index
+        retries=False,
+        pending_traits=False,
+        broadcast=True,
+        migrations=True,
+        transactions=True,
+    )
 
     def __init__(
         self,

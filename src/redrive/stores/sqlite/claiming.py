@@ -26,6 +26,7 @@ from redrive.stores.sqlite import rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from redrive.core.letter import Letter
     from redrive.stores.contract import Want, WorkerBeat
     from redrive.stores.sqlite.file.living_workers import Living
     from redrive.stores.sqlite.transaction import QueueRow, Transaction
@@ -80,10 +81,20 @@ def _take(transaction: Transaction, want: Want, found: list[Row], lease: float, 
     places = apsw.carray(array("q", [row[0] for row in found]))
     transaction.sql("INSERT INTO holders VALUES (?, ?)", (token, worker))
     transaction.sql(_CLAIM, (token, transaction.lease(lease), transaction.now_us, places))
-    for kind, count in Counter(map(_KIND, found)).items():
-        transaction.moved(Trait(want.queue, kind, "pending"), Trait(want.queue, kind, "in_flight"), count)
+    rich = rows.rich_of(transaction.connection, found)
+    _count(transaction, want.queue, found, rich)
     _spend_allowance(transaction, want.queue, len(found))
-    return rows.Taken(want.queue, found, rows.rich_of(transaction.connection, found), token, worker, transaction.now_us)
+    return rows.Taken(want.queue, found, rich, token, worker, transaction.now_us)
+
+
+def _count(transaction: Transaction, queue: str, found: list[Row], rich: dict[int, Letter]) -> None:
+    """Count letters as in flight; only a letter with a past is counted by its last failure until then."""
+    for kind, count in Counter(map(_KIND, found)).items():
+        transaction.moved(Trait(queue, kind, "pending"), Trait(queue, kind, "in_flight"), count)
+    for letter in rich.values():
+        if letter.category or letter.applied_policy:
+            before = Trait(queue, letter.kind, "pending", letter.category or "", letter.applied_policy or "")
+            transaction.moved(before, Trait(queue, letter.kind, "pending"))
 
 
 def _candidates(transaction: Transaction, want: Want, kind: str, priority: int) -> apsw.Cursor:

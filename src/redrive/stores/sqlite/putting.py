@@ -80,9 +80,8 @@ def _needed(transaction: Transaction, draft: Draft) -> list[int]:
 
 
 def _refuse_overflow(transaction: Transaction, drafts: Sequence[Draft]) -> None:
-    limited = [
-        draft for draft in drafts if transaction.queue(draft.queue).max_size is not None and draft.failure is None
-    ]
+    live = [draft for draft in drafts if draft.failure is None or draft.retry]
+    limited = [draft for draft in live if transaction.queue(draft.queue).max_size is not None]
     fresh = {_name(draft): draft.queue for draft in limited if _kept_id(transaction, draft) is None}
     for queue, arriving in Counter(fresh.values()).items():
         most = transaction.queue(queue).max_size or 0

@@ -23,7 +23,9 @@ COUNTED = "SELECT coalesce(sum(n), 0) FROM tallies INDEXED BY tallies_status WHE
 BOOT_SHIFT = 43  # a lease is milliseconds of boot clock; the boot's number stands above them
 
 
-_COME_AND_GO = ("pending", "in_flight")  # a queue's counts of these are nothing again and again; their rows stay
+def _comes_and_goes(trait: Trait) -> bool:
+    """Whether the count is nothing again and again, so that its row stays."""
+    return trait.status in ("pending", "in_flight") and not trait.category and not trait.policy
 
 
 class QueueRow(NamedTuple):
@@ -133,7 +135,7 @@ class Transaction:
                 "INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
                 changes,
             )
-            self._forget_empty([change[:-1] for change in changes if change[-1] < 0 and change[2] not in _COME_AND_GO])
+            self._forget_empty([trait for trait, n in self._deltas.items() if n < 0 and not _comes_and_goes(trait)])
         if self._changed:
             mark = next_mark(self._mark, self.sql("PRAGMA schema_version").get)
             self.sql("UPDATE meta SET token = ?, seq = ?, mark = ?", (self._token, self._seq, mark))
@@ -144,7 +146,7 @@ class Transaction:
         numbers = (self._token, self._seq) != self._given[:2]
         return numbers or self.connection.total_changes() != self._before
 
-    def _forget_empty(self, traits: list[tuple[str, ...]]) -> None:
+    def _forget_empty(self, traits: list[Trait]) -> None:
         """Drop counts that came to nothing: each distinct error has a row of its own, and they would stay for ever."""
         if traits:
             self.connection.executemany(

@@ -12,6 +12,7 @@ from redrive.core import changes
 from redrive.core.letter import Draft, Letter, Priority, Status
 from redrive.core.moves import Move
 from redrive.core.plan import Plan
+from redrive.errors import NotSupported
 from redrive.stores.contract import Want
 
 RICH: dict[str, Any] = {
@@ -45,6 +46,12 @@ DRAFTS = {
     "dead for long": draft(failure=SHORT, attempts=4, first_failed_us=1_000_000, failed_us=2_000_000, **RICH),
     "dead, with its last failure": draft(failure=SHORT, attempts=2, failed_us=3_000_000, delay=5.0),
 }
+RETRIES = {
+    "once": draft(failure=LONG, retry=True),
+    "later": draft(failure=SHORT, retry=True, delay=30.0, **RICH),
+    "at an instant": draft(failure=SHORT, retry=True, due_us=1_900_000_000_000_000, attempts=3),
+    "since long": draft(failure=SHORT, retry=True, attempts=4, first_failed_us=1_000_000, failed_us=2_000_000, **RICH),
+}
 
 
 def same(found: Letter, expected: Letter) -> None:
@@ -66,6 +73,16 @@ async def test_accepted(store, clock, name):
     given: Draft = DRAFTS[name]
     await store.put([given])
     same(await get(store, "a"), changes.accepted(given, clock.wall_us()))
+
+
+@pytest.mark.parametrize("name", RETRIES)
+async def test_accepted_to_be_retried(store, clock, name):
+    if not store.features.retries:
+        with pytest.raises(NotSupported, match="put it without its failure, or as a dead letter and replay it"):
+            await store.put([RETRIES[name]])
+        return
+    await store.put([RETRIES[name]])
+    same(await get(store, "a"), changes.accepted(RETRIES[name], clock.wall_us()))
 
 
 @BOTH
