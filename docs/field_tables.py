@@ -39,8 +39,14 @@ _RECORD_ENDS = "timestamp_type"  # what follows is the consumer's own
 
 
 def meaning(struct: str, field: str) -> str:
-    """Return what *field* of *struct* means; raise KeyError if no file says it."""
-    return FIELDS.get(struct, {}).get(field) or FIELDS["common"][field]
+    """Return what *field* of *struct* means; raise LookupError if no file says it."""
+    return FIELDS.get(struct, {}).get(field) or _said(FIELDS["common"], field, f"fields.toml, under [{struct}]")
+
+
+def _said(room: dict[str, Any], name: str, place: str) -> Any:
+    if name not in room:
+        raise LookupError(f"the reference does not say what {name!r} means: add a line to docs/reference/{place}")
+    return room[name]
 
 
 def structs() -> str:
@@ -84,7 +90,7 @@ def _record_type(name: str) -> str:
 
 def reasons() -> str:
     """Return a table of the reasons that a letter's `why` may state."""
-    rows = ((f"`{why.value.replace('{}', 'NAME')}`", FIELDS["Why"][why.name.lower()]) for why in Why)
+    rows = ((f"`{why.value.replace('{}', 'NAME')}`", meaning("Why", why.name.lower())) for why in Why)
     return table(("why", "means"), rows)
 
 
@@ -126,7 +132,11 @@ def _linked(answer: str, places: dict[str, str]) -> str:
 
 
 def _link(name: str, places: dict[str, str]) -> str:
-    return name if name == "None" else f"[{name}]({places[name]})"
+    if name == "None":
+        return name
+    if name not in places:
+        raise LookupError(f"the reference does not explain {name}, which the desk returns: add it to SHAPES or STRUCTS")
+    return f"[{name}]({places[name]})"
 
 
 # ---------------------------------------------------------------------- options
@@ -138,7 +148,7 @@ def handler_options() -> str:
 
 
 def _handler_default(name: str) -> str:
-    said = OPTIONS["handler"][name].get("default")
+    said = _option("handler", name).get("default")
     if said is not None:
         return str(said)
     value = getattr(build_handler("kind", _sample), name)
@@ -162,7 +172,7 @@ def draft_names() -> list[str]:
 
 def draft_options() -> str:
     """Return a table of the options of `enqueue`."""
-    return _options("enqueue", draft_names(), lambda name: str(OPTIONS["enqueue"][name]["default"]))
+    return _options("enqueue", draft_names(), lambda name: str(_option("enqueue", name)["default"]))
 
 
 def queue_names() -> list[str]:
@@ -173,13 +183,18 @@ def queue_names() -> list[str]:
 
 def queue_options() -> str:
     """Return a table of what a queue may be declared to be."""
-    return _options("queue", queue_names(), lambda name: str(OPTIONS["queue"][name]["default"]))
+    return _options("queue", queue_names(), lambda name: str(_option("queue", name)["default"]))
 
 
 def _options(room: str, names: list[str], default: Callable[[str], str]) -> str:
-    means = OPTIONS[room]
-    rows = ((f"`{name}`", default(name), means[name]["means"], f"`{means[name]['example']}`") for name in names)
-    return table(("option", "default", "means", "example"), rows)
+    rows = ((name, default(name), _option(room, name)) for name in names)
+    cells = ((f"`{name}`", said, option["means"], f"`{option['example']}`") for name, said, option in rows)
+    return table(("option", "default", "means", "example"), cells)
+
+
+def _option(room: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = _said(OPTIONS[room], name, f"options.toml, [{room}.{name}]")
+    return found
 
 
 # ---------------------------------------------------------------------- extras
@@ -187,8 +202,11 @@ def _options(room: str, names: list[str], default: Callable[[str], str]) -> str:
 
 def extras() -> str:
     """Return a table of the extras: what each brings, and what for."""
-    rows = ((f"`{name}`", _brought(needs), OPTIONS["extras"][name]) for name, needs in declared_extras().items())
-    return table(("extra", "brings", "for"), rows)
+    rows = (
+        (name, _brought(needs), _said(OPTIONS["extras"], name, "options.toml, under [extras]"))
+        for name, needs in declared_extras().items()
+    )
+    return table(("extra", "brings", "for"), ((f"`{name}`", brings, what_for) for name, brings, what_for in rows))
 
 
 def declared_extras() -> dict[str, list[str]]:
