@@ -180,8 +180,8 @@ def _init(folder: Path, home: Path, run: dict[str, Any]) -> None:
         raise Missing(f"initdb failed: {made.stderr.decode(errors='replace')}")
 
 
-def copy_of(primary: Postgres) -> Postgres:
-    """Start a standby that follows *primary*."""
+def copy_of(primary: Postgres, **options: str) -> Postgres:
+    """Start a standby that follows *primary*, with *options* of its own."""
     home = Path(tempfile.mkdtemp(prefix="redrive-pg-"))
     if primary.run:
         os.chown(home, primary.run["user"], primary.run["group"])
@@ -191,7 +191,7 @@ def copy_of(primary: Postgres) -> Postgres:
     if made.returncode != 0:
         raise Missing(f"pg_basebackup failed: {made.stderr.decode(errors='replace')}")
     port = free_port()
-    standby = Postgres(_start(primary.bin, home, port, primary.run, {}), home, primary.bin, port, primary.run)
+    standby = Postgres(_start(primary.bin, home, port, primary.run, options), home, primary.bin, port, primary.run)
     _await_ready(standby)
     return standby
 
