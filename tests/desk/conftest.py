@@ -1,27 +1,31 @@
-"""One memory store with a clock that only the test moves, and short ways to fill it."""
+"""Each kind of store with a clock that only the test moves, and short ways to fill it."""
 
 from __future__ import annotations
 
+from uuid import NAMESPACE_OID, uuid5
+
 import pytest
+from tests.stores.conftest import open_store
 
 from redrive.core.letter import Category, Draft, Failure, Status
 from redrive.core.moves import Move
 from redrive.core.policy import RetryPolicy
 from redrive.stores.clock import ManualClock
-from redrive.stores.contract import Want
-from redrive.stores.memory import MemoryStore
+from redrive.stores.contract import Store, Want
 
 
 class Mill:
     """Puts letters into a store and brings them where a test wants them."""
 
-    def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
+    def __init__(self, store: Store, clock: ManualClock | None) -> None:
         self.store, self.clock = store, clock
         self._count = 0
 
     async def pending(self, kind: str = "order.created", payload: bytes = b'{"order":17}', **fields) -> str:
         self._count += 1
-        draft = Draft(id=f"{kind}-{self._count}", queue="default", kind=kind, payload=payload, **fields)
+        draft = Draft(
+            id=str(uuid5(NAMESPACE_OID, f"{kind}-{self._count}")), queue="default", kind=kind, payload=payload, **fields
+        )
         [receipt] = await self.store.put([draft])
         return receipt.id
 
@@ -69,12 +73,10 @@ def clock():
     return ManualClock()
 
 
-@pytest.fixture
-async def store(clock):
-    memory = MemoryStore(clock)
-    await memory.open()
-    yield memory
-    await memory.close()
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request, clock, tmp_path):
+    async with open_store(request.param, tmp_path, clock) as opened:
+        yield opened
 
 
 @pytest.fixture

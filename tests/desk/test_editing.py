@@ -157,10 +157,10 @@ class Recording(ThreadPoolExecutor):
 
 async def test_payloads_are_compared_beside_the_event_loop(store, mill):
     letter_id = await mill.failed(payload=b'{"order":17}')
-    with Recording(1) as threads:
-        asyncio.get_running_loop().set_default_executor(threads)
-        await edit(store, letter_id, b'{"order":18}', version=1, by="ana")
-        assert threads.given == 1
+    threads = Recording(1)
+    asyncio.get_running_loop().set_default_executor(threads)  # which the loop shuts down with itself
+    await edit(store, letter_id, b'{"order":18}', version=1, by="ana")
+    assert threads.given == 1
 
 
 def _letter(payload):
