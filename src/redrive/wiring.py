@@ -21,6 +21,7 @@ from redrive.engine.runners.tasks import TaskEngine
 from redrive.engine.runners.threads import ThreadEngine
 from redrive.engine.worker.breakers import Dependencies
 from redrive.engine.worker.capacity import Capacity
+from redrive.engine.worker.open_kinds import OpenKinds
 from redrive.engine.worker.processor import Processor
 from redrive.engine.worker.worker import Worker
 from redrive.errors import NotSupported, SettingsError
@@ -182,6 +183,7 @@ def build_worker(
     budgets: Mapping[str, BudgetRules | None],
 ) -> Parts:
     """Put a worker together for *handlers*; *budgets* are those of queues that say something of theirs."""
+    handlers = dict(handlers)  # the worker adds the kinds that handlers such as `kafka.*` meet
     capacity = Capacity(
         handlers.values(),
         dict(concurrency),
@@ -205,7 +207,8 @@ def build_worker(
         release=settings.release,
         budgets=_asked_for(budgets, handlers, settings.budget),
     )
-    return Parts(_worker(tools, processor, settings, clock, announce), processor, capacity)
+    open_kinds = OpenKinds(store, handlers, capacity)
+    return Parts(_worker(tools, processor, open_kinds, settings, clock, announce), processor, capacity)
 
 
 def _asked_for(
@@ -227,7 +230,12 @@ class _Tools(NamedTuple):
 
 
 def _worker(
-    tools: _Tools, processor: Processor, settings: Settings, clock: Clock, announce: Callable[[Fact], None]
+    tools: _Tools,
+    processor: Processor,
+    open_kinds: OpenKinds,
+    settings: Settings,
+    clock: Clock,
+    announce: Callable[[Fact], None],
 ) -> Worker:
     return Worker(
         tools.name,
@@ -236,6 +244,7 @@ def _worker(
         tools.engines,
         tools.capacity,
         tools.dependencies,
+        open_kinds=open_kinds,
         clock=clock,
         announce=announce,
         lease=settings.lease_seconds,

@@ -105,6 +105,12 @@ class Capacity:
         for handler in group:
             self.by_kind[handler.kind] = slots
 
+    def adopt(self, kind: str, like: str) -> None:
+        """Let *kind* share the slots of the kind *like* from now on."""
+        slots = self.by_kind[like]
+        slots.kinds = (*slots.kinds, kind)
+        self.by_kind[kind] = slots
+
     def every_want(self) -> list[Want]:
         """Return a want for every kind that this process handles."""
         return [Want(slots.queue.name, slots.kinds, 1, slots.generation) for slots in self.all]

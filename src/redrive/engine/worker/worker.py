@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.engine.runners.contract import Engine
     from redrive.engine.worker.breakers import Dependencies
     from redrive.engine.worker.capacity import Capacity
+    from redrive.engine.worker.open_kinds import OpenKinds
     from redrive.engine.worker.processor import Processor
     from redrive.stores.contract import Retention, Store
 
@@ -58,6 +59,7 @@ class Worker:
         capacity: Capacity,
         dependencies: Dependencies,
         *,
+        open_kinds: OpenKinds,
         clock: Clock,
         announce: Callable[[Fact], None],
         lease: float,
@@ -70,12 +72,16 @@ class Worker:
         self._store, self._processor, self._engines, self._capacity = store, processor, engines, capacity
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
         self._lease, self._sweep, self._poll, self._drain, self._retention = lease, sweep, poll, drain, retention
-        self._kinds = tuple(sorted(capacity.by_kind))
+        self._open_kinds = open_kinds
         self._stopped = asyncio.Event()
         self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
         self._faults = Faults(name, announce)
         self._broken: BaseException | None = None
         self._orphans: set[tuple[str, str]] = set()  # already announced
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        return tuple(sorted(self._capacity.by_kind))
 
     # ------------------------------------------------------------------ running and stopping
 
@@ -195,6 +201,8 @@ class Worker:
     # ------------------------------------------------------------------ rounds
 
     async def _rounds(self, *, until_idle: bool) -> None:
+        with contextlib.suppress(StoreError):
+            await self._meet_kinds()
         while not self._stopped.is_set():
             self._processor.wake.clear()
             rest = await self._processor.tick()
@@ -235,6 +243,8 @@ class Worker:
         if not self._processor.idle:
             return False
         with contextlib.suppress(StoreError):  # a store that is away may hold more
+            if await self._meet_kinds():
+                return False
             if await self._spreader.once():
                 return False
             backlog = await self._store.backlog(self._capacity.every_want())
@@ -305,6 +315,7 @@ class Worker:
 
     async def _announce_orphans(self) -> None:
         """Announce, once each, the kinds that wait in a queue and that no live worker handles."""
+        await self._meet_kinds()
         found = orphans(await self._store.tallies(Status.PENDING), await self._store.workers())
         for (queue, kind), count in found.items():
             if (queue, kind) not in self._orphans:
@@ -313,8 +324,16 @@ class Worker:
 
     async def _glance(self) -> None:
         await self._dependencies.look()
+        await self._meet_kinds()
         await self._look_for_pauses()
         self._processor.wake.set()
+
+    async def _meet_kinds(self) -> bool:
+        """Claim kinds that a handler such as `kafka.*` covers once their letters wait; tell other workers at once."""
+        if not await self._open_kinds.look():
+            return False
+        await self._beat()
+        return True
 
     async def _look_for_pauses(self) -> None:
         """Begin nothing more of paused queues; give back what was claimed from them."""
