@@ -108,13 +108,13 @@ def with_failures(_folder: Path, bootstrap: str, topic: str, n: int, *, percent:
 
 def replay(_folder: Path, bootstrap: str, topic: str, n: int, *, suffix: str) -> dict[str, Any]:
     """Send *n* dead letters home, each confirmed, its place committed after it."""
-    from redrive.sources.kafka.replay.filter import Choice  # noqa: PLC0415
+    from redrive.sources.kafka.replay.filter import Filter  # noqa: PLC0415
     from redrive.sources.kafka.replay.replay import replay as send_home  # noqa: PLC0415
 
     before = sum(ends(bootstrap, topic).values())
     start = time.perf_counter()
     config = KafkaConfig(bootstrap_servers=bootstrap, dlq_topic_suffix=suffix)
-    receipt = send_home(config, topic + suffix, Choice())
+    receipt = send_home(config, topic + suffix, Filter())
     seconds = time.perf_counter() - start
     assert receipt.replayed == n, receipt
     assert sum(ends(bootstrap, topic).values()) == before + n

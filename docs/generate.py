@@ -37,7 +37,7 @@ from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
 from redrive.sources import kafka
-from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config import IN_CODE, ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.facts import KAFKA_FACTS
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite.file.database import migrations
@@ -102,7 +102,8 @@ def kafka_keys(room: str, kind: Any) -> Callable[[], str]:
     def rows() -> Iterator[tuple[str, ...]]:
         for each in fields(kind):
             default = "absent" if each.default in (None, (), "", MISSING) else f"`{each.default}`"
-            yield f"`{each.name}`", f"`{room}_{each.name}`".upper(), default, means[each.name]
+            variable = "only in code" if each.name in IN_CODE else f"`{room}_{each.name}`".upper()
+            yield f"`{each.name}`", variable, default, means[each.name]
 
     return lambda: table(("key", "environment", "default", "means"), rows())
 
@@ -311,7 +312,15 @@ def _default(parameter: inspect.Parameter) -> str:
 
 def kafka_parts() -> str:
     """Return a section for each public name of `redrive.sources.kafka`: signature, promises, fields, methods."""
-    return "\n\n".join(_part(name, getattr(kafka, name)) for name in kafka.__all__)
+    return "\n\n".join(_kafka_part(name, getattr(kafka, name)) for name in kafka.__all__)
+
+
+def _kafka_part(name: str, thing: Any) -> str:
+    if inspect.isfunction(thing):
+        return f"### {name}\n\n{_promised(name, thing)}"
+    if thing.__name__ != name:
+        return f"### {name}\n\nThe name of [{thing.__name__}](#{thing.__name__.lower()}) until 0.1. {first_line(thing)}"
+    return _part(name, thing)
 
 
 def _part(name: str, kind: Any) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.signals.hub import Hub
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering
-    from redrive.sources.kafka.execution.engine import Worker
+    from redrive.sources.kafka.execution.handlers import Worker
     from redrive.sources.kafka.testing import WorkerDrive
     from redrive.stores.contract import Backlog, Receipt, Store
     from redrive.wiring import Parts

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from redrive.cli.act import acts, copy, edit, enqueue, queues, subscriptions
-from redrive.cli.kafka import consume
+from redrive.cli.kafka import commands as kafka
 from redrive.cli.look import audit, explain, groups, letters, stats, top
 from redrive.cli.output import note
 from redrive.cli.run import upkeep, worker
@@ -100,7 +100,7 @@ for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 app.add_typer(queues.app, name="queues")
 app.add_typer(subscriptions.app, name="subscriptions")
-app.add_typer(consume.app, name="kafka")
+app.add_typer(kafka.app, name="kafka")
 
 
 def _version(wanted: bool) -> None:

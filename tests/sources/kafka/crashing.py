@@ -46,7 +46,7 @@ async def main(bootstrap: str, topic: str, group: str, path: str, wanted: int) -
 
 def _committed(consumer: ParallelConsumer) -> int:
     poller = consumer._poller
-    partitions = [] if poller is None else list(poller._partitions.values())
+    partitions = [] if poller is None else list(poller._partitions.all)
     return sum(max(partition.committed[0], 0) for partition in partitions)
 
 

@@ -107,6 +107,11 @@ class Stage:
         place = patiently(lambda: _committed(self._asker, TopicPartition(topic or self.topic, partition)))
         return (None if place.offset < 0 else place.offset), place.metadata or ""
 
+    def members(self) -> int:
+        """Return how many members the group has, as its coordinator says."""
+        asked = self.admin.describe_consumer_groups([self.group], request_timeout=ASKING)
+        return len(patiently(lambda: asked[self.group].result(LIMIT)).members)
+
     def close(self) -> None:
         if self._asker is not None:
             self._asker.close()

@@ -77,7 +77,7 @@ async def test_the_log_on_standard_error_says_which_try_failed_and_why(stage, tm
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
     [info, warning] = [line for line in lines if "ValueError" in line["event"] or "no such" in line["event"]]
     assert (info["level"], "failed at attempt 1 of 2" in info["event"]) == ("info", True)
-    assert (warning["level"], "failed for good after attempt 2" in warning["event"]) == ("warning", True)
+    assert (warning["level"], "failed and is given up after attempt 2" in warning["event"]) == ("warning", True)
     assert all(line["timestamp"].endswith("Z") for line in (info, warning))
 
 

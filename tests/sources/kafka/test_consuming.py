@@ -149,8 +149,8 @@ async def test_workers_that_all_hang_turn_the_consumer_red_and_one_that_comes_ba
     async with running(consumer):
         try:
             await until(lambda: consumer.health.status == "red")
-            assert "as many threads hang" in consumer.health.reasons[0]
-            await until(lambda: "as many threads hang" in caplog.text)
+            assert "worker threads are stuck past their timeout" in consumer.health.reasons[0]
+            await until(lambda: "worker threads are stuck past their timeout" in caplog.text)
         finally:
             gate.set()
         await until(lambda: stage.committed() == 8)

@@ -51,7 +51,7 @@ from tests.sources.kafka.stage import running, until
 
 from redrive import Reject
 from redrive.sources.kafka import AsyncExecutionEngine, ExecutionConfig
-from redrive.sources.kafka.replay.filter import Choice
+from redrive.sources.kafka.replay.filter import Filter
 from redrive.sources.kafka.replay.replay import replay
 
 HERE = Path(__file__)
@@ -112,15 +112,16 @@ async def test_a_control_thread_that_stood_still_too_long_loses_its_partitions_a
     consumer = stage.consumer(worker, settings=IMPATIENT)
     async with running(consumer):
         await until(lambda: stage.committed() == 1)
-        turn = consumer._poller.turn
+        one_round = consumer._poller.round
 
         def stand_still():
-            del consumer._poller.turn
-            time.sleep(3.0)
-            turn()
+            while stage.members():  # until the broker has thrown it out
+                time.sleep(0.05)
+            del consumer._poller.round
+            one_round()
 
-        consumer._poller.turn = stand_still
-        await until(lambda: "turn" not in vars(consumer._poller))
+        consumer._poller.round = stand_still
+        await until(lambda: "round" not in vars(consumer._poller))
         stage.produce([{"value": b"2"}])
         await until(lambda: stage.committed() == 2)
     assert {value for value, _ in seen} == {b"1", b"2"}
@@ -236,7 +237,7 @@ async def test_keys_values_and_headers_of_every_shape_come_home_as_they_were(sta
     async with running(stage.consumer(worker)):
         await until(lambda: stage.committed() == len(shapes))
     assert all(letter.headers()[:4] == own for letter in stage.dead_letters())
-    receipt = await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Choice())
+    receipt = await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Filter())
     assert receipt.replayed == len(shapes)
     home = stage.read()[len(shapes) :]
     assert sorted(((m.key(), m.value()) for m in home), key=repr) == sorted(shapes, key=repr)
@@ -280,7 +281,7 @@ async def test_a_clock_that_jumps_neither_hurries_nor_holds_up_a_retry(monkeypat
     far = AsyncExecutionEngine(worker, ExecutionConfig(retry_backoff_ms=600_000, max_retry_backoff_ms=600_000))
     near = AsyncExecutionEngine(worker, ExecutionConfig(retry_backoff_ms=20, retry_jitter_ms=0))
     done: asyncio.Queue = asyncio.Queue()
-    near.completed = done.put_nowait
+    near.connect(done.put_nowait)
     far.submit([a_record(0, value=b"far")])
     near.submit([a_record(1, value=b"soon")])
     async with asyncio.timeout(60):

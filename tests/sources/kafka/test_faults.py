@@ -8,10 +8,10 @@ import pytest
 from tests.sources.kafka.stage import LIMIT, until
 
 PLACES = {  # where a fault may be: on the event loop, in a task, in a timer, on the control thread
-    "scheduling": "redrive.sources.kafka.execution.ordering.Lanes.enter",
+    "scheduling": "redrive.sources.kafka.execution.ordering.Chains.enter",
     "deciding": "redrive.sources.kafka.execution.engine.decide",
-    "waiting": "redrive.sources.kafka.records.delay_queue.Waiting.pop_due",
-    "ordering": "redrive.sources.kafka.execution.ordering.Lanes.leave",
+    "waiting": "redrive.sources.kafka.records.delay_queue.DelayQueue.pop_due",
+    "ordering": "redrive.sources.kafka.execution.ordering.Chains.leave",
     "completing": "redrive.sources.kafka.control.partition.Partition.complete",
     "burying": "redrive.sources.kafka.control.poller.BrokerPoller._bury",
     "committing": "redrive.sources.kafka.control.commits.Commits.step",

@@ -56,7 +56,7 @@ async def test_a_scrape_tells_what_the_consumer_did_and_where_its_partitions_sta
     page = serve(consumer, port=0)
 
     def seen():
-        return consumer.counts.dlq_published == 1 and sum(each.lag or 0 for each in consumer.standings) == 0
+        return consumer.counts.dlq_published == 1 and sum(each.lag or 0 for each in consumer.partitions) == 0
 
     try:
         async with running(consumer):

@@ -18,7 +18,7 @@ from tests.sources.kafka.stage import LIMIT, running, until
 
 from redrive import Reject
 from redrive.errors import SettingsError
-from redrive.sources.kafka.replay.filter import Choice
+from redrive.sources.kafka.replay.filter import Filter
 from redrive.sources.kafka.replay.replay import replay
 
 BRISK = {"heartbeat.interval.ms": 100}  # a member hears of the next at once
@@ -148,7 +148,7 @@ async def test_every_assignment_had_the_epoch_one(stage):
         second = stage.consumer(other, settings=BRISK)
         async with running(second):
             await until(lambda: second.assigned == 1)
-            [(_, moved)] = second._poller._partitions
+            [moved] = [each.assignment.partition for each in second._poller._partitions.all]
         await until(lambda: consumer.assigned == 2)
         stage.produce([{"value": b"x", "partition": n} for n in (0, 1)])
         await until(lambda: all(len(each) == 2 for each in epochs.values()))
@@ -315,7 +315,7 @@ async def test_there_was_no_way_to_send_a_dead_letter_again(stage):
     async with running(stage.consumer(worker)):
         await until(lambda: stage.committed() == 1)
         broken = False
-        receipt = await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Choice())
+        receipt = await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Filter())
         assert receipt.replayed == 1
         await until(lambda: stage.committed() == 2)
     assert handled == [(b"k", b"x")]

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import signal
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,10 @@ def fine(record):
 
 def fails(record):
     raise RuntimeError(f"no {record.value.decode()}")
+
+
+def writes_a_row_twice(record):
+    raise sqlite3.IntegrityError("UNIQUE constraint failed")
 
 
 def fails_silently(record):

@@ -97,7 +97,7 @@ def _check(order: Order) -> None:
 
 async def _wait_for_kafka(desk: Desk) -> bool:
     """Say whether letters collected from Kafka wait to be sent back: not every worker does that."""
-    return bool((await desk.ls("status:pending kind:kafka", limit=1, payloads=False)).letters)
+    return bool((await desk.ls("status:pending kind:kafka,kafka.*", limit=1, payloads=False)).letters)
 
 
 # ---------------------------------------------------------------------- by query

@@ -1,8 +1,8 @@
 """
 The options that `redrive kafka` commands share, and what they mean.
 
-Owns their names and help texts, and the way from texts to a configuration and a choice of dead letters;
-what cannot be read is refused by its name. Knows no command.
+Owns their names and help texts, and how texts become a configuration and a filter of dead letters; an error names the
+option that cannot be read. Knows no command.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from redrive.sources.kafka import KafkaConfig
-    from redrive.sources.kafka.replay.filter import Choice
+    from redrive.sources.kafka.replay.filter import Filter
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic, such as orders.dlq.")]
 Servers = Annotated[str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")]
@@ -32,24 +32,24 @@ MaxReplays = Annotated[int, typer.Option(min=1, help="Leave those that were repl
 
 
 def config_of(servers: str | None) -> KafkaConfig:
-    """Return the configuration that the environment and *servers* say."""
+    """Return the configuration of the environment, with *servers* if given."""
     from redrive.settings import load_kafka
 
     return load_kafka(bootstrap_servers=servers)[1]
 
 
-def choice_of(
+def filter_of(
     *, key: str | None = None, header: str | None = None, since: str | None = None, until: str | None = None,
     **plain: Any,
-) -> Choice:  # fmt: skip
-    """Return the choice that these options ask for."""
-    from redrive.sources.kafka.replay.filter import Choice
+) -> Filter:  # fmt: skip
+    """Return the filter that these options describe."""
+    from redrive.sources.kafka.replay.filter import Filter
 
-    return Choice(key=plain_key(key), header=_pair(header), since=_moment(since), until=_moment(until), **plain)
+    return Filter(key=plain_key(key), header=_pair(header), since=_moment(since), until=_moment(until), **plain)
 
 
 def plain_key(text: str | None) -> str | None:
-    """Return *text*, which may be written in several ways, as `dlq ls --json` writes the key that it means."""
+    """Return the key that *text* means, written as `dlq ls --json` writes it."""
     from redrive.sources.kafka.records.messages import key_of, key_text
 
     try:
@@ -68,7 +68,7 @@ def _pair(text: str | None) -> tuple[str, str] | None:
 
 
 def _moment(text: str | None) -> int | None:
-    """Return *text*, a moment or a span before now, in ms since the epoch."""
+    """Return *text*, an instant or a span before now, in ms since the epoch."""
     from datetime import UTC, datetime
 
     from redrive.engine.clock import unix_ms

@@ -1,7 +1,7 @@
 """
 The Kafka consumer: more parallelism than partitions, order per key, bounded retries, a dead-letter topic.
 
-Needs the extra `redrive[kafka]`; its client is imported with the first name that needs it.
+Needs the extra `redrive[kafka]`. The first name that needs the client imports it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.execution.worker_factory import WorkerFactory
-from redrive.sources.kafka.health import Counts, Health, Standing
+from redrive.sources.kafka.health import Counts, Health, PartitionStatus, Standing
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.records.dead_letter import DeadLetterCodec, DeadLetterNames, FailedRecord, MessageParts
+from redrive.sources.kafka.records.disposition import Disposition
+from redrive.sources.kafka.records.output import Output
 from redrive.sources.kafka.records.record import Assignment, Record
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.control.poller import BrokerPoller
     from redrive.sources.kafka.execution.batches import BatchExecutionEngine, BatchFailed
     from redrive.sources.kafka.execution.engine import AsyncExecutionEngine, ProcessExecutionEngine
-    from redrive.sources.kafka.execution.producing import Output
+    from redrive.sources.kafka.execution.handlers import record_handler
     from redrive.sources.kafka.execution.work_manager import Work, WorkManager
 
 __all__ = [
@@ -35,18 +38,25 @@ __all__ = [
     "CompletionEvent",
     "CompletionStatus",
     "Counts",
+    "DeadLetterCodec",
+    "DeadLetterNames",
+    "Disposition",
     "ExecutionConfig",
+    "FailedRecord",
     "Health",
     "KafkaConfig",
     "KafkaSender",
+    "MessageParts",
     "Output",
     "ParallelConsumer",
+    "PartitionStatus",
     "ProcessExecutionEngine",
     "Record",
     "Standing",
     "Work",
     "WorkManager",
     "WorkerFactory",
+    "record_handler",
 ]
 
 _LATER = {
@@ -56,16 +66,16 @@ _LATER = {
     "BrokerPoller": "control.poller",
     "Collector": "collect.collector",
     "KafkaSender": "collect.sender",
-    "Output": "execution.producing",
     "ParallelConsumer": "consumer",
     "ProcessExecutionEngine": "execution.engine",
     "Work": "execution.work_manager",
     "WorkManager": "execution.work_manager",
+    "record_handler": "execution.handlers",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is heavy, or needs the client, when it is first asked for."""
+    """Import what is heavy, or needs the client, at its first use."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

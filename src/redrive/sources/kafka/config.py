@@ -1,9 +1,8 @@
 """
-What a Kafka consumer can be told.
+The configuration of a Kafka consumer.
 
-Owns the names, defaults and bounds of the two configurations, and the sentences that say
-what is wrong with them; all problems are reported at once. They are plain values: `variables`
-makes them of text. Knows no Kafka client.
+Owns the names, defaults and bounds of the two configurations, and the error texts for wrong values; all problems are
+reported at once. They are plain values: `environment` reads them from text. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from redrive.core.policy import ErrorNames
+    from redrive.sources.kafka.records.dead_letter import DeadLetterCodec, DeadLetterNames
 
 Ordering = Literal["key_hash", "partition", "unordered"]
 Mode = Literal["async", "process"]
@@ -223,14 +223,30 @@ class KafkaConfig:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     consumer_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     producer_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    dlq_names: DeadLetterNames | None = None  # in place of the suffix; for code, not for the environment
+    dlq_codec: DeadLetterCodec | None = None  # in place of headers; for code, not for the environment
 
     def __post_init__(self) -> None:
         """Check everything."""
         _refuse([*_type_problems(self, "kafka"), *_kafka_problems(self)])
 
     def dlq_topic(self, topic: str) -> str:
-        """Return where the dead letters of *topic* go."""
-        return f"{topic}{self.dlq_topic_suffix}"
+        """Return the dead-letter topic of *topic*."""
+        return f"{topic}{self.dlq_topic_suffix}" if self.dlq_names is None else self.dlq_names.topic_of(topic)
+
+    def source_topic(self, topic: str) -> str:
+        """Return the source of the dead-letter topic *topic*."""
+        if self.dlq_names is not None:
+            return self.dlq_names.source_of(topic)
+        return topic.removesuffix(self.dlq_topic_suffix)
+
+    @property
+    def dlq_patterns(self) -> tuple[str, ...]:
+        """Regular expressions that match all dead-letter topics, as librdkafka reads them."""
+        if self.dlq_names is not None:
+            return (self.dlq_names.pattern,) if self.dlq_names.pattern else ()
+        suffix = self.dlq_topic_suffix.replace(".", "\\.")
+        return f"^.*{suffix}$", f"^.*{suffix}\\.parked$"
 
     def client_settings(self, kind: Literal["consumer", "producer"]) -> dict[str, Any]:
         """Return librdkafka's settings for a client of *kind*; an admin client is a producer."""
@@ -267,6 +283,7 @@ LEAST: dict[str, int] = {  # every whole number's lower bound
     "dlq_retention_ms": -1,
     "transaction_timeout_ms": 1000, "dlq_flush_timeout_ms": 1, "dlq_flood_limit": 0, "dlq_flood_cooldown_ms": 1,
 }  # fmt: skip
+IN_CODE = frozenset({"dlq_names", "dlq_codec"})  # values that no text can express
 MAY_BE_NONE = frozenset({"batch_size", "max_retry_time_ms", "task_timeout_ms", "session_timeout_ms"})
 FLAGS = frozenset({"dlq_park_keys", "exactly_once", "exponential_backoff", "dlq_enabled", "dlq_create_topics",
                     "adaptive_concurrency", "tracebacks"})  # fmt: skip

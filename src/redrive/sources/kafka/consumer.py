@@ -1,8 +1,8 @@
 """
-The parallel consumer: the face that users hold.
+The parallel consumer, the class that users hold.
 
-Owns the two threads and the bridge between them: the event loop, where the worker runs, and
-the control thread, where the poller lives. Knows neither offsets nor retries.
+Owns the two threads and their wiring: the event loop, where the worker runs, and the control thread, where the
+poller runs. Knows neither offsets nor retries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 import logging
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, get_args
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, get_args
 
 from confluent_kafka import KafkaException
 
@@ -19,26 +20,24 @@ from redrive.engine.clock import SystemClock
 from redrive.engine.import_names import SCRIPT
 from redrive.engine.switch_interval import quick_switching
 from redrive.errors import RedriveError, SettingsError, SourceError
+from redrive.sources.kafka.bridge import LoopBridge
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
 from redrive.sources.kafka.control.poller import BrokerPoller
-from redrive.sources.kafka.execution.adaptive import adapt
-from redrive.sources.kafka.execution.engine import EXHAUSTED, engine_for
+from redrive.sources.kafka.dead_letters.parked_keys import ParkedKeys
+from redrive.sources.kafka.execution.engine import EXHAUSTED
+from redrive.sources.kafka.execution.factory import engine_for, suspects_engine_for
 from redrive.sources.kafka.execution.parking import ParkingWorkManager
-from redrive.sources.kafka.execution.producing import ProducingEngine
-from redrive.sources.kafka.execution.suspects import SuspectEngine
 from redrive.sources.kafka.execution.work_manager import WorkManager
 from redrive.sources.kafka.facts import ConsumerStarted, ConsumerStopped, tell
-from redrive.sources.kafka.health import Counts, Health, Standing
+from redrive.sources.kafka.health import Counts, Health, PartitionStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from redrive.engine.clock import Clock
+    from redrive.sources.kafka.control.poller import Completions
     from redrive.sources.kafka.execution.engine import ExecutionEngine
-    from redrive.sources.kafka.execution.worker_factory import WorkerFactory
-    from redrive.sources.kafka.records.completion import CompletionEvent
-    from redrive.sources.kafka.records.record import Assignment, Record
-
+    from redrive.sources.kafka.execution.handlers import Worker
 
 _log = logging.getLogger("redrive.kafka")
 
@@ -47,17 +46,17 @@ class ParallelConsumer:
     """
     Consumes *topics* and runs *worker* on every record, many at once, in the order asked for.
 
-    The worker takes one `Record`; async workers run on the event loop, others in threads, and
-    with `ExecutionConfig(mode="process")` in processes; a `WorkerFactory` makes it where it runs.
-    What it raises is retried, then published to the dead-letter topic; offsets are committed only
-    past records that are handled or safely there. A topic that begins with `^` is a pattern. Raises
-    SettingsError with every problem.
+    The worker takes one `Record`; async workers run on the event loop, others in threads, and with
+    `ExecutionConfig(mode="process")` in processes. A `WorkerFactory` makes the worker where it runs; a handler made by
+    `record_handler` brings its own policy, rules and timeout. Records whose worker raises are retried, then published
+    to the dead-letter topic. Offsets are committed only past records that are handled or confirmed there. A topic
+    that begins with `^` is a pattern. Raises SettingsError with every problem.
     """
 
     def __init__(
         self,
         topics: Sequence[str],
-        worker: Callable[[Record], Any] | WorkerFactory,
+        worker: Worker,
         *,
         group: str = "",
         ordering: Ordering = "key_hash",
@@ -78,9 +77,9 @@ class ParallelConsumer:
 
     @property
     def health(self) -> Health:
-        """How it is: green, degraded or red, and why."""
+        """Green, degraded or red, and the reasons."""
         if self._trouble is not None:
-            return Health("red", (f"it has stopped: {_said(self._trouble)}",))
+            return Health("red", (f"the consumer has stopped: {_said(self._trouble)}",))
         known = self._poller.health if self._poller is not None else Health()
         if self._engine is not None and self._engine.exhausted:
             return Health("red", (EXHAUSTED, *known.reasons))
@@ -88,17 +87,22 @@ class ParallelConsumer:
 
     @property
     def counts(self) -> Counts:
-        """What it has done so far; brought up to date every second."""
+        """What it has done so far; updated every second."""
         return self._poller.counts if self._poller is not None else Counts()
 
     @property
-    def standings(self) -> tuple[Standing, ...]:
-        """Where each of its partitions stands; brought up to date every second."""
-        return self._poller.standings if self._poller is not None else ()
+    def partitions(self) -> tuple[PartitionStatus, ...]:
+        """The status of each assigned partition; updated every second."""
+        return self._poller.partitions if self._poller is not None else ()
+
+    @property
+    def standings(self) -> tuple[PartitionStatus, ...]:
+        """The name of `partitions` until 0.1."""
+        return self.partitions
 
     @property
     def assigned(self) -> int:
-        """How many partitions are assigned to it now."""
+        """How many partitions are assigned now."""
         return self._poller.assigned if self._poller is not None else 0
 
     @property
@@ -107,70 +111,70 @@ class ParallelConsumer:
         return self._engine.slots if self._engine is not None else 0
 
     def stop(self) -> None:
-        """Let `run` drain, commit and end; may be called from any thread, a signal handler too."""
+        """Let `run` drain, commit and end; may be called from any thread and from a signal handler."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Consume until stopped or cancelled; raise SourceError if that cannot be done."""
-        if SCRIPT in sys.modules:  # a child process imports the script that started us, to find its worker
+        """Consume until stopped or cancelled; raise SourceError if that is impossible."""
+        if SCRIPT in sys.modules:  # a child process imports the parent's script to find the worker
             raise SourceError(
-                "a script that is imported by a worker process consumes nothing; start it under "
-                "`if __name__ == '__main__':`"
+                "cannot consume inside a worker process, which imports the script to find its worker; "
+                "start the consumer under `if __name__ == '__main__':`"
             )
-        loop = asyncio.get_running_loop()
-        clock = SystemClock()
-        made = ProducingEngine if self.kafka.exactly_once else engine_for
-        self._engine = engine = adapt(made(self.worker, self.execution, clock=clock), self.execution, clock)
-        bridge = _Bridge(loop, self._break)
-        poller = self._connect(bridge, clock)
-        schedules = ParkingWorkManager if self.kafka.dlq_park_keys else WorkManager
-        suspects = self._suspects(engine, clock)
-        engine.broke = suspects.broke = self._break
-        room = self.kafka.queue_max_messages
-        bridge.work = schedules(engine, self.ordering, poller.completions.put, suspects=suspects, room=room)
-        bridge.poller = self._poller = poller
+        loop, clock = asyncio.get_running_loop(), SystemClock()
+        completions: Completions = SimpleQueue()
+        parked = ParkedKeys()
+        work = self._work_manager(completions, parked, clock)
+        bridge = LoopBridge(loop, work, completions, self._break)
+        poller = self._connect(bridge, completions, parked, clock)
+        self._engine, self._poller = work.engine, poller
         ended = loop.create_future()
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
         tell(ConsumerStarted(group=self.group, topics=self.topics))
         control.start()
         try:
-            engine.prepare()  # while the control thread joins the group
+            work.engine.prepare()  # while the control thread joins the group
             with quick_switching():
                 await asyncio.wait([ended])
         finally:
             self.stop()
             await _settled(ended)
-            await bridge.work.close(0)
+            await work.close(0)
             self._tell_stopped(poller.counts)
         if self._trouble is not None:
             raise self._trouble
+
+    def _work_manager(self, completions: Completions, parked: ParkedKeys, clock: Clock) -> WorkManager:
+        engine = engine_for(self.worker, self.execution, clock=clock, exactly_once=self.kafka.exactly_once)
+        is_guarded = self.kafka.crash_loop_limit and not self.kafka.exactly_once
+        suspects = suspects_engine_for(self.worker, self.execution, engine, clock=clock) if is_guarded else engine
+        room, deliver = self.kafka.queue_max_messages, completions.put
+        if not self.kafka.dlq_park_keys:
+            return WorkManager(engine, self.ordering, deliver, suspects=suspects, room=room, broke=self._break)
+        return ParkingWorkManager(
+            engine, self.ordering, deliver, keys=parked, suspects=suspects, room=room, broke=self._break
+        )
 
     def _tell_stopped(self, counts: Counts) -> None:
         why = "stopped" if self._trouble is None else _said(self._trouble)
         tell(ConsumerStopped(group=self.group, why=why, processed=counts.processed, failed=counts.failed))
 
     def _break(self, error: BaseException) -> None:
-        """Stop because of *error*, which `run` then raises: records may wait for ever for what it has left undone."""
+        """Stop because of *error*, which `run` then raises: some records may never complete after it."""
         if self._trouble is None:
             self._trouble = error
             _log.error("the consumer of group %r stops: %s", self.group, _said(error))
         self.stop()
 
-    def _suspects(self, engine: ExecutionEngine, clock: Clock) -> ExecutionEngine:
-        """Return what runs records that may kill the consumer: its own engine, if that is safe from them."""
-        if self.execution.mode == "process" or self.kafka.exactly_once or not self.kafka.crash_loop_limit:
-            return engine
-        return SuspectEngine(self.worker, self.execution, engine, clock=clock)
-
-    def _connect(self, bridge: _Bridge, clock: Clock) -> BrokerPoller:
+    def _connect(self, bridge: LoopBridge, completions: Completions, parked: ParkedKeys, clock: Clock) -> BrokerPoller:
         try:
             return BrokerPoller(
                 self.topics, self.group, self.kafka, self.execution, bridge,
-                clock=clock, is_stopping=self._stopping.is_set,
+                completions=completions, parked=parked, clock=clock, is_stopping=self._stopping.is_set,
             )  # fmt: skip
         except KafkaException as error:
-            way = "see the settings, consumer_settings and producer_settings that are passed through"
-            raise SettingsError([f"the Kafka client refuses: {error.args[0].str()}; {way}"]) from None
+            way = "check settings, consumer_settings and producer_settings, which are passed through"
+            raise SettingsError([f"the Kafka client refuses its settings: {error.args[0].str()}; {way}"]) from None
 
     # ------------------------------------------------------------------ the control thread
 
@@ -178,12 +182,12 @@ class ParallelConsumer:
         try:
             poller.open()
             while not self._stopping.is_set():
-                poller.turn()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised by `run`
+                poller.round()
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
             self._break(error)
         try:
             poller.close()
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
             self._break(error)
         loop.call_soon_threadsafe(ended.set_result, None)
 
@@ -204,56 +208,19 @@ class ParallelConsumer:
             problems.append("kafka.exactly_once needs a worker that takes one record, in execution.mode async")
         loops = [topic for topic in self.topics if self.kafka.dlq_topic(topic) in self.topics]
         if self.kafka.dlq_enabled and loops:
-            problems.append(f"topics holds {loops[0]!r} and its own dead-letter topic; leave the latter out")
+            problems.append(f"topics has both {loops[0]!r} and its dead-letter topic; remove the latter")
         return problems
 
 
-class _Bridge:
-    """Carries what the poller asks for to the event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, broke: Callable[[BaseException], None]) -> None:
-        self._post, self._broke = loop.call_soon_threadsafe, broke
-        self.work: WorkManager
-        self.poller: BrokerPoller
-
-    @property
-    def retries(self) -> int:
-        return self.work.engine.retries
-
-    def take(self, records: list[Record]) -> None:
-        self._call(self.work.take, records)
-
-    def take_alone(self, records: list[Record]) -> None:
-        self._call(self.work.take_alone, records)
-
-    def release(self, assignment: Assignment) -> None:
-        self._call(self._release, assignment)
-
-    def give_up(self, event: CompletionEvent) -> None:
-        self._call(self.work.give_up, event)
-
-    def _call(self, act: Callable[[Any], None], what: object) -> None:
-        self._post(self._do, act, what)
-
-    def _do(self, act: Callable[[Any], None], what: object) -> None:
-        try:
-            act(what)
-        except Exception as error:  # noqa: BLE001 - nobody above would say it: the event loop called this
-            self._broke(error)
-
-    def _release(self, assignment: Assignment) -> None:
-        self.poller.completions.put((assignment, self.work.release(assignment)))
-
-
 def _said(error: BaseException) -> str:
-    """Return *error* in words; of one that is not ours its kind alone, because its text may quote a record."""
+    """Return *error* as text; for one that is not ours only its type, because its text may quote a record."""
     return str(error) if isinstance(error, RedriveError) else type(error).__name__
 
 
 async def _settled(ended: asyncio.Future[None]) -> None:
-    """Wait until the control thread has ended, also when we are cancelled again meanwhile."""
+    """Wait until the control thread has ended, even if this is cancelled again."""
     while not ended.done():
         try:
             await asyncio.wait([ended])
-        except asyncio.CancelledError:  # it commits and leaves within its drain time; going first would lose that
+        except asyncio.CancelledError:  # it needs its drain time to commit and to leave the group
             continue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.errors import SettingsError
-from redrive.sources.kafka.config import FLAGS, LEAST, MAY_BE_NONE, ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config import FLAGS, IN_CODE, LEAST, MAY_BE_NONE, ExecutionConfig, KafkaConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,8 +76,13 @@ def _slip(name: str, known: list[str]) -> str:
     return "neither ExecutionConfig nor KafkaConfig has such a key" if is_theirs else ""
 
 
+def _fields(kind: Any) -> list[Any]:
+    """Return the fields of *kind* that text can express."""
+    return [each for each in fields(kind) if each.name not in IN_CODE]
+
+
 def _known() -> dict[str, str]:
-    return {f"{prefix}{each.name}".upper(): each.name for prefix, kind in _PREFIXES.items() for each in fields(kind)}
+    return {f"{prefix}{each.name}".upper(): each.name for prefix, kind in _PREFIXES.items() for each in _fields(kind)}
 
 
 # ---------------------------------------------------------------------- names of an earlier consumer
@@ -129,7 +134,7 @@ def _from_texts(prefix: str, kind: Any, texts: Mapping[str, str]) -> tuple[dict[
     """Return the values of *kind*, and what is wrong with those that cannot be read, both by key."""
     values: dict[str, Any] = {}
     problems: dict[str, str] = {}
-    for name in (each.name for each in fields(kind)):
+    for name in (each.name for each in _fields(kind)):
         variable = f"{prefix}{name}".upper()
         if variable not in texts:
             continue

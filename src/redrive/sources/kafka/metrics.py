@@ -1,9 +1,8 @@
 """
-What is counted of a Kafka consumer.
+The metrics of a Kafka consumer.
 
-Owns the names, labels and meanings of its metrics, and how they are read from a consumer at
-work. Labels are the group, topics and partitions: never a key or an offset. Knows no exporter
-and no client.
+Owns their names, labels and meanings, and how they are read from a running consumer. Labels are the group, topics and
+partitions: never a key or an offset. Knows no exporter and no client.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redrive.sources.kafka.consumer import ParallelConsumer
-    from redrive.sources.kafka.health import Counts, Standing
+    from redrive.sources.kafka.health import Counts, PartitionStatus
 
 _GROUP = ("group",)
 _PARTITION = ("group", "topic", "partition")
@@ -24,7 +23,7 @@ ATTEMPTS = "redrive_kafka_attempts"
 ATTEMPT_BOUNDS = (1, 2, 3, 5, 10)
 _HEALTH = ("green", "degraded", "red")
 
-KAFKA_METRICS = (  # counted by each consumer, from 0 when it starts; brought up to date every second
+KAFKA_METRICS = (  # each consumer counts from 0 at its start; updated every second
     Metric("redrive_kafka_received_total", "counter", _GROUP, "Records received from the broker."),
     Metric("redrive_kafka_skipped_total", "counter", _GROUP, "Records that an earlier owner had done already."),
     Metric("redrive_kafka_processed_total", "counter", _GROUP, "Records handled."),
@@ -58,14 +57,14 @@ KAFKA_METRICS = (  # counted by each consumer, from 0 when it starts; brought up
 
 
 def readings(consumer: ParallelConsumer) -> Iterator[Measure]:
-    """Yield what *consumer* has done and where it stands, all but the histogram."""
+    """Yield the counts and the status of *consumer*, except the histogram."""
     group = (consumer.group,)
     for name, value in _counted(consumer.counts):
         yield Measure(f"redrive_kafka_{name}", group, value)
     yield Measure("redrive_kafka_concurrency", group, consumer.concurrency)
-    for standing in consumer.standings:
-        labels = (*group, standing.topic, str(standing.partition))
-        yield from (Measure(f"redrive_kafka_{name}", labels, value) for name, value in _of_partition(standing))
+    for each in consumer.partitions:
+        labels = (*group, each.topic, str(each.partition))
+        yield from (Measure(f"redrive_kafka_{name}", labels, value) for name, value in _of_partition(each))
     for status in _HEALTH:
         yield Measure("redrive_kafka_health", (*group, status), consumer.health.status == status)
 
@@ -88,11 +87,11 @@ def _counted(counts: Counts) -> Iterator[tuple[str, float]]:
     yield "dlq_pending_age_seconds", counts.dlq_pending_age
 
 
-def _of_partition(standing: Standing) -> Iterator[tuple[str, float]]:
-    yield "in_flight", standing.in_flight
-    if standing.lag is not None:
-        yield "lag", standing.lag
-    yield "watermark_age_seconds", standing.watermark_age
-    yield "gaps", standing.gaps
-    yield "paused", standing.paused
-    yield "halted", standing.halted
+def _of_partition(status: PartitionStatus) -> Iterator[tuple[str, float]]:
+    yield "in_flight", status.in_flight
+    if status.lag is not None:
+        yield "lag", status.lag
+    yield "watermark_age_seconds", status.watermark_age
+    yield "gaps", status.gaps
+    yield "paused", status.paused
+    yield "halted", status.halted

@@ -1,9 +1,9 @@
 """
 A Kafka worker driven by hand, for users' tests: no broker, no waiting.
 
-Owns records that a test makes up, and what became of them: completions, and dead letters as they would
-be published. Engine, order, tries and decisions are the real ones; waits between tries end when the
-clock is told so. Knows no Kafka client and no test framework.
+Owns records that a test makes up, and what becomes of them: completions, and dead letters as they would be published.
+Engine, order, tries and decisions are the real ones; a wait between two tries ends when the test moves the clock.
+Knows no Kafka client and no test framework.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
-from redrive.sources.kafka.dead_letters.headers import Header, dead_letter_headers
-from redrive.sources.kafka.execution.engine import engine_for
+from redrive.sources.kafka.dead_letters.codec import codec_of, failed_record
+from redrive.sources.kafka.execution.factory import engine_for
 from redrive.sources.kafka.execution.work_manager import WorkManager
 from redrive.sources.kafka.records.completion import CompletionStatus
+from redrive.sources.kafka.records.dead_letter import Header
 from redrive.sources.kafka.records.record import Assignment, Record
 
 if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import Ordering
-    from redrive.sources.kafka.execution.engine import Worker
+    from redrive.sources.kafka.execution.handlers import Worker
     from redrive.sources.kafka.records.completion import CompletionEvent
 
 _GLANCE = 0.001  # real seconds between two looks at a worker that runs
@@ -31,7 +32,7 @@ _GROUP = "test"
 
 
 class MovedClock(Protocol):
-    """What is needed of a clock that a test moves."""
+    """A clock that a test moves."""
 
     def advance(self, seconds: float) -> None:
         """Let *seconds* pass."""
@@ -43,7 +44,7 @@ class MovedClock(Protocol):
         """Return the seconds that have passed."""
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class PublishedDeadLetter(msgspec.Struct, frozen=True):
     """What would be published to the dead-letter topic."""
 
     topic: str
@@ -59,9 +60,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 class WorkerDrive:
     """
-    A worker that runs when told to. Made by `redrive.testing.drive_worker`.
+    A worker that runs when the test says so. Made by `redrive.testing.drive_worker`.
 
-    `clock` is its time; `completions` and `dead_letters` are what its records came to, in this order.
+    `clock` is its clock; `completions` and `dead_letters` are the results of its records, in order.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class WorkerDrive:
     ) -> None:  # fmt: skip
         self.clock: MovedClock = clock
         self.completions: list[CompletionEvent] = []
-        self.dead_letters: list[DeadLetter] = []
+        self.dead_letters: list[PublishedDeadLetter] = []
         self._kafka = kafka or KafkaConfig()
         its_clock: Clock = clock
         self._engine = engine_for(worker, execution or ExecutionConfig(), clock=its_clock)
@@ -121,8 +122,8 @@ class WorkerDrive:
         if self._kafka.dlq_enabled:
             self.dead_letters += [self._dead(each) for each in events if each.status is CompletionStatus.FAILURE]
 
-    def _dead(self, event: CompletionEvent) -> DeadLetter:
-        now, record = self.clock.wall_us() // 1000, event.record
-        age = self.clock.monotonic() - record.first_failed if record.first_failed else 0.0
-        headers = dead_letter_headers(event, _GROUP, failed_at=now, first_failed_at=now - int(age * 1000))
-        return DeadLetter(self._kafka.dlq_topic(record.topic), record.key, record.value, headers)
+    def _dead(self, event: CompletionEvent) -> PublishedDeadLetter:
+        now_ms = self.clock.wall_us() // 1000
+        failed = failed_record(event, _GROUP, now_ms=now_ms, monotonic=self.clock.monotonic())
+        key, value, headers = codec_of(self._kafka).encode(failed)
+        return PublishedDeadLetter(self._kafka.dlq_topic(event.topic), key, value, headers)

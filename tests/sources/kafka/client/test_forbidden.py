@@ -25,7 +25,7 @@ from redrive.errors import SourceError
 from redrive.sources.kafka import Collector
 from redrive.sources.kafka.dead_letters import topics
 from redrive.sources.kafka.dead_letters.topics import DeadLetterTopics
-from redrive.sources.kafka.replay.filter import Choice
+from redrive.sources.kafka.replay.filter import Filter
 from redrive.sources.kafka.replay.reader import Reader
 from redrive.sources.kafka.replay.replay import replay
 from redrive.stores.memory import MemoryStore
@@ -143,7 +143,9 @@ async def test_a_topic_of_parked_keys_that_may_not_be_read_stops_the_consumer(gu
     parked = f"{guarded.dlq}.parked"
     guarded.create(topic=parked, cleanup_policy="compact")
     await rule(guarded, ResourceType.TOPIC, parked, ALLOW="WRITE DESCRIBE DESCRIBE_CONFIGS")
-    with pytest.raises(SourceError, match=r"cannot be read from .*parked.*; allow this client the topic, or set"):
+    with pytest.raises(
+        SourceError, match=r"cannot read the parked keys from .*parked.*; allow this client the topic, or set"
+    ):
         await start(guarded, dlq_park_keys=True)
 
 
@@ -252,10 +254,10 @@ async def test_a_group_that_is_forbidden_is_named_as_the_cause(strict):
     with closing(Stage(strict.bootstrap, "forbidden-group")) as stage:
         stage.create()
         stage.create(topic=stage.dlq)
-        for group in (Choice().group(stage.dlq), stage.group):
+        for group in (Filter().group(stage.dlq), stage.group):
             await rule(stage, ResourceType.GROUP, group, DENY="READ")
         with pytest.raises(SourceError, match=r"Group authorization failed.*; allow this client the group"):
-            await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Choice())
+            await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Filter())
         with pytest.raises(SourceError, match=r"cannot consume .*; allow this client the group"):
             await asyncio.wait_for(stage.consumer(print).run(), LIMIT)
         with pytest.raises(SourceError, match=r"cannot collect .*; allow this client the group"):

@@ -13,8 +13,11 @@ from tests.sources.kafka.stage import LIMIT, until
 
 from redrive import Redrive, Status
 from redrive.core.query import parse
+from redrive.engine.clock import new_id
 from redrive.errors import QueueFull, SourceError, StoreUnavailable
 from redrive.sources.kafka import Collector, KafkaSender
+from redrive.sources.kafka.collect.convert import Found, draft_of, kind_of
+from redrive.sources.kafka.dead_letters.dialects import read_account
 from redrive.sources.kafka.dead_letters.headers import NAMESPACE
 from redrive.stores.memory import MemoryStore
 
@@ -400,6 +403,37 @@ async def test_the_command_collects_and_sends_home(stage, tmp_path):
     await asyncio.to_thread(run, "replay", line["id"], "--reason", "fixed", "--yes")
     assert "1 sent home" in await asyncio.to_thread(collect_once)
     assert [message.value() for message in stage.read()] == [b'{"n": 1}']
+
+
+async def test_letters_of_every_topic_go_back_and_so_do_those_that_were_collected_under_the_plain_kind(stage):
+    app = Redrive("memory://")
+    sender = KafkaSender(stage.kafka())
+    app.send_home("kafka", sender)
+    sources = [f"{stage.topic}-{name}" for name in "ab"]
+    for source in sources:
+        stage.create(topic=source)
+        stage.create(topic=f"{source}.dlq")
+        stage.produce([{"value": source.encode()}], topic=f"{source}.dlq")
+    async with app:
+        await collect(stage, app.store, f"{stage.topic}-*.dlq")
+        found = await letters(app.store)
+        assert {letter.kind for letter in found} == {f"kafka.{source}" for source in sources}
+        earlier = read_account((), home=sources[0])
+        before = draft_of(Found(topic="t", topic_id="t", partition=0, offset=0, key=None, value=b"before", headers=()),
+                          earlier, new_id())  # fmt: skip
+        before = msgspec.structs.replace(before, kind="kafka")
+        await app.store.put([before])
+        for letter in await letters(app.store):
+            await app.desk.replay(letter.id, reason="fixed")
+        assert await app.run(until_idle=True, signals=False)
+    sender.close()
+    assert sorted(message.value() for message in stage.read(sources[0])) == [b"before", sources[0].encode()]
+    assert [message.value() for message in stage.read(sources[1])] == [sources[1].encode()]
+
+
+@pytest.mark.parametrize("topic", ["", "..", "no topic", "t" * 250, "\ud800", "a\0b"])
+def test_a_name_in_headers_that_no_topic_can_have_is_not_part_of_the_kind(topic):
+    assert kind_of(topic) == "kafka"
 
 
 async def test_letters_of_any_queue_are_relayed_with_their_key_and_delivered_on_the_brokers_word(stage):

@@ -50,7 +50,8 @@ def walk(stage, desk):
     """Go from a collected letter to the edited one back in its topic, verb by verb."""
     assert "3 collected" in desk.collect()
     rows = desk.ask("ls")["letters"]
-    assert {(row["kind"], row["status"]) for row in rows} == {("kafka", "failed")}
+    assert {(row["kind"], row["status"]) for row in rows} == {(f"kafka.{stage.topic}", "failed")}
+    assert len(desk.ask("ls", "-q", f"kind:kafka.{stage.topic}")["letters"]) == 3
 
     groups = desk.ask("groups")["groups"]
     assert [(one["count"], one["error_type"]) for one in groups] == [

@@ -91,5 +91,5 @@ async def test_an_event_that_the_broker_refuses_is_not_delivered_and_holds_up_no
 
     refused = await shop.letter(long)
     assert (refused.status, (await shop.letter(short)).status) == (Status.FAILED, Status.DELIVERED)
-    assert "was not taken" in refused.last_error
+    assert "did not take letter" in refused.last_error
     assert [message.key() for message in stage.read()] == [b"order-1"]

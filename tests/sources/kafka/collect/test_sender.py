@@ -35,7 +35,7 @@ class _Producer:
 
 async def test_a_producer_that_takes_nothing_more_is_replaced(monkeypatch):
     made = [_Producer(is_dead=False), _Producer(is_dead=True)]
-    monkeypatch.setattr(KafkaSender, "_connect", lambda _: made.pop())
+    monkeypatch.setattr("redrive.sources.kafka.collect.sender.Producer", lambda _settings: made.pop())
     sender = KafkaSender(KafkaConfig(), topic="orders")
     letter = Letter("1", "default", "order", b"{}")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sources.kafka.samples import partition, record
 
-from redrive.sources.kafka.control.backpressure import Flow
+from redrive.sources.kafka.control.backpressure import Backpressure
 from redrive.sources.kafka.control.partition import Partition
 
 LONG_AGO = 1000.0  # seconds; longer than any excess is waited out
@@ -30,7 +30,7 @@ class Scene:
     """Partitions, what is in memory of them, and a clock that moves so far that nothing is waited out."""
 
     def __init__(self, *, records: int = 1000, most_bytes: int = 1000, partitions: int = 1) -> None:
-        self.client, self.flow, self.now = Client(), Flow(records, most_bytes), 0.0
+        self.client, self.flow, self.now = Client(), Backpressure(records, most_bytes), 0.0
         self.partitions = [Partition(partition(number), 0, [], 0.0) for number in range(partitions)]
         self._open: dict[int, list] = {number: [] for number in range(partitions)}
         self._next = dict.fromkeys(range(partitions), 0)

@@ -8,9 +8,9 @@ from tests.sources.kafka.samples import record
 
 from redrive.errors import SettingsError
 from redrive.sources.kafka import KafkaConfig
-from redrive.sources.kafka.control.crash_loops import Quarantine
+from redrive.sources.kafka.control.crash_loops import CrashLoopGuard
 from redrive.sources.kafka.control.partition import Partition
-from redrive.sources.kafka.offsets.start_note import note_of, read_note
+from redrive.sources.kafka.offsets.start_note import read_note
 
 LIMIT = 3
 
@@ -20,23 +20,27 @@ class Life:
 
     def __init__(self, kept: dict[int, str], numbers: tuple[int, ...]) -> None:
         self.kept, self.buried, self.running = kept, [], []
-        self.quarantine = Quarantine(
+        self.guard = CrashLoopGuard(
             LIMIT, 10, self._commit, lambda event: self.buried.append(event.partition), self.running.extend
         )
         self.partitions = [Partition(assignment(number), 0, [], 0.0) for number in numbers]
+        self.by_assignment = {each.assignment: each for each in self.partitions}
         for each in self.partitions:
-            self.quarantine.assigned(each, read_note(kept.get(each.assignment.partition, ""))[0])
+            self.guard.assigned(each, read_note(kept.get(each.assignment.partition, ""))[0])
 
     def begin(self):
         records = [record(0, of=each.assignment) for each in self.partitions]
         for one in records:
-            one.assignment.state.tracker.add(one)
-        self.running += self.quarantine.admit(records)
+            self.by_assignment[one.assignment].tracker.add(one)
+        self.running += self.guard.admit(records)
         return self.now()
 
     def step(self):
-        self.running += self.quarantine.step()
+        self.running += self.guard.step()
         return self.now()
+
+    def complete(self, one):
+        self.by_assignment[one.assignment].complete(one)
 
     def now(self):
         """Return what began since the last time."""
@@ -45,30 +49,30 @@ class Life:
 
     def _commit(self, partitions):
         for each in partitions:
-            self.kept[each.assignment.partition] = note_of(each, each.tracker.watermark)
+            self.kept[each.assignment.partition] = each.note(each.tracker.watermark)
 
 
 @pytest.mark.parametrize("orders", [[(0, 1)], [(0, 1), (1, 0)]])
 def test_a_record_that_never_ran_while_the_consumer_died_alone_is_not_convicted(orders):
     kept: dict[int, str] = {}
-    for boot in range(20):
-        life = Life(kept, orders[boot % len(orders)])
+    for start in range(20):
+        life = Life(kept, orders[start % len(orders)])
         running = life.begin()  # the record of partition 0 kills, that of partition 1 is slow
         while not life.buried and not any(one.partition == 0 for one in running):
             for one in running:
-                one.assignment.state.complete(one)
+                life.complete(one)
             running = life.step()
         if life.buried:
             break
     assert life.buried == [0]
-    assert boot >= LIMIT + 3
+    assert start >= LIMIT + 3
 
 
-def test_only_one_record_of_all_partitions_in_quarantine_runs_at_a_time():
+def test_only_one_record_of_all_partitions_in_a_crash_loop_runs_at_a_time():
     life = Life({0: "b3.", 1: "b3."}, (0, 1))
     [first] = life.begin()
     assert life.step() == []
-    first.assignment.state.complete(first)
+    life.complete(first)
     [second] = life.step()
     assert {first.partition, second.partition} == {0, 1}
 

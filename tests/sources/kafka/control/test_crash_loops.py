@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.sources.kafka.stage import LIMIT, running, until
 
-from redrive.sources.kafka.offsets.start_note import Boots, read_note
+from redrive.sources.kafka.offsets.start_note import StartNote, read_note
 
 ROOT = Path(__file__).parents[4]
 
@@ -64,11 +64,11 @@ async def test_a_start_is_noted_before_anything_runs_and_a_clean_end_leaves_no_n
 
     async with running(stage.consumer(worker)):
         await until(lambda: stage.committed() == 1)
-    assert read_note(seen[0][1])[0] == Boots(1)
-    await until(lambda: read_note(stage.commit_of()[1])[0] == Boots())
+    assert read_note(seen[0][1])[0] == StartNote(1)
+    await until(lambda: read_note(stage.commit_of()[1])[0] == StartNote())
     assert stage.commit_of() == (1, "")
 
 
 @pytest.mark.parametrize("text", ["", None, "b", "bx.", "R123", "z1.", "b1"])
 def test_what_is_no_note_is_left_alone(text):
-    assert read_note(text) == (Boots(), text or "")
+    assert read_note(text) == (StartNote(), text or "")

@@ -107,7 +107,7 @@ async def test_partitions_that_are_lost_commit_nothing(stage):
         more.set()
         await until(lambda: consumer.counts.processed == 8)  # done, and not committed
         poller = consumer._poller
-        places = [partition.assignment for partition in poller._partitions.values()]
+        places = [partition.assignment for partition in poller._partitions.all]
         poller._lost(None, [type("Place", (), {"topic": a.topic, "partition": a.partition}) for a in places])
         rest.set()
         await until(lambda: poller.counts.late == 2)

@@ -13,6 +13,7 @@ from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, Output
 from redrive.sources.kafka.control.partition import Partition
 from redrive.sources.kafka.control.stalls import Stalls, what_to_do
+from redrive.sources.kafka.dead_letters.parked_keys import ParkedKeys
 from redrive.sources.kafka.environment import read_configs
 from redrive.sources.kafka.execution.batches import BatchExecutionEngine
 from redrive.sources.kafka.execution.engine import AsyncExecutionEngine
@@ -67,10 +68,10 @@ def test_the_first_record_that_is_not_done_is_given_up_and_no_other():
 
 def test_with_warn_nothing_is_given_up_and_the_sentence_is_the_same():
     stalls, owner, _, given_up = watched("warn")
-    stalls.told([owner], 0.0)
+    stalls.reasons([owner], 0.0)
     stalls.act([owner], 60.0)
     assert given_up == []
-    assert stalls.told([owner], 60.0) == ["orders[0]: offset 0 has held back commits for 60 s"]
+    assert stalls.reasons([owner], 60.0) == ["orders[0]: offset 0 has held back commits for 60 s"]
 
 
 def test_leave_group_says_what_stands_still_and_what_to_do():
@@ -184,7 +185,7 @@ async def test_a_batch_that_fails_is_run_again_without_the_record_that_was_given
 
 async def test_where_keys_are_parked_those_behind_a_record_that_was_given_up_are_parked_once():
     bench, owner = Bench(), partition()
-    bench.work = ParkingWorkManager(bench.work.engine, "key_hash", bench.heard.extend)
+    bench.work = ParkingWorkManager(bench.work.engine, "key_hash", bench.heard.extend, keys=ParkedKeys())
     stuck, behind = record(0, of=owner), record(1, of=owner)
     bench.work.take([stuck, behind])
     await until(lambda: bench.seen == [0])

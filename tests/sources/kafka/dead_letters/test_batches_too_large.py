@@ -7,7 +7,7 @@ from tests.sources.kafka.stage import running, until
 
 from redrive import Redrive, Reject, Status
 from redrive.sources.kafka import KafkaSender
-from redrive.sources.kafka.replay.filter import Choice
+from redrive.sources.kafka.replay.filter import Filter
 from redrive.sources.kafka.replay.replay import replay
 
 TOGETHER = {"linger.ms": 500}  # so that they meet in one batch
@@ -58,6 +58,6 @@ def test_a_replay_sends_letters_home_that_fit_by_themselves(stage, transactional
     stage.create(max_message_bytes="5000")
     stage.create(topic=stage.dlq)
     stage.produce([dead(stage, number) for number in range(50)], topic=stage.dlq)
-    receipt = replay(stage.kafka(producer_settings=TOGETHER), stage.dlq, Choice(), transactional=transactional)
+    receipt = replay(stage.kafka(producer_settings=TOGETHER), stage.dlq, Filter(), transactional=transactional)
     assert receipt.replayed == 50
     assert sorted(each.value() for each in stage.read()) == sorted(b"%d" % n + VALUE for n in range(50))

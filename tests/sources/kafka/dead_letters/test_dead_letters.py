@@ -177,7 +177,7 @@ async def test_a_pattern_leaves_out_the_dead_letter_topics_that_it_would_match(s
     consumer = stage.consumer(rejects_bad, topics=[f"^{stage.topic}.*"], group_protocol=protocol)
     async with running(consumer):
         await until(lambda: stage.committed() == 1)
-        await until(lambda: {standing.topic for standing in consumer.standings} == {stage.topic})
+        await until(lambda: {standing.topic for standing in consumer.partitions} == {stage.topic})
     assert len(stage.dead_letters()) == 1
 
 

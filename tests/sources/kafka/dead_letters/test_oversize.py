@@ -7,7 +7,7 @@ from tests.sources.kafka.stage import running, until
 
 from redrive import Reject
 from redrive.errors import SourceError
-from redrive.sources.kafka.replay.filter import Choice
+from redrive.sources.kafka.replay.filter import Filter
 from redrive.sources.kafka.replay.replay import replay
 
 LARGE = b"x" * 50_000
@@ -45,8 +45,8 @@ async def test_a_value_that_does_not_fit_is_kept_in_a_file_and_replayed_whole(na
     assert headers["x-redrive-payload-size"] == b"50000"
     assert (tmp_path / headers["x-redrive-payload-sha256"].decode()).read_bytes() == LARGE
     with pytest.raises(SourceError, match="was not sent"):
-        replay(narrow.kafka(), narrow.dlq, Choice())  # without the folder it would go home cut
-    assert replay(narrow.kafka(dlq_spill_folder=str(tmp_path)), narrow.dlq, Choice()).replayed == 1
+        replay(narrow.kafka(), narrow.dlq, Filter())  # without the folder it would go home cut
+    assert replay(narrow.kafka(dlq_spill_folder=str(tmp_path)), narrow.dlq, Filter()).replayed == 1
     assert [message.value() for message in narrow.read()] == [LARGE, LARGE]
 
 

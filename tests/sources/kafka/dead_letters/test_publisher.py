@@ -28,13 +28,18 @@ class Publisher(DeadLetterPublisher):
         super().__init__(
             CONFIG, "g", QUICK.policy, DeadLetterTopics(CONFIG), SystemClock(),
             delivered=lambda record: self.delivered.append(record.offset),
-            halt=lambda _assignment, _why: self.heard.append("halt"),
-            resume=lambda _assignment: self.heard.append("resume"),
+            halts=self,
         )  # fmt: skip
 
-    def _heard(self, letter, error, message):
+    def halt(self, _assignment, _why):
+        self.heard.append("halt")
+
+    def resume(self, _assignment):
+        self.heard.append("resume")
+
+    def _reported(self, letter, error, message):
         said = self.says.get(letter.record.offset)
-        super()._heard(letter, said.pop() if said else error, message)
+        super()._reported(letter, said.pop() if said else error, message)
 
 
 @pytest.fixture

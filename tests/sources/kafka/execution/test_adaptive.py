@@ -15,7 +15,7 @@ from redrive.core.letter import Category, Failure
 from redrive.errors import SettingsError
 from redrive.sources.kafka import ExecutionConfig, ParallelConsumer
 from redrive.sources.kafka.environment import read_configs
-from redrive.sources.kafka.execution.adaptive import AdaptiveEngine, Limit, Window, next_limit
+from redrive.sources.kafka.execution.adaptive import AdaptiveEngine, ConcurrencyLimit, Window, next_limit
 
 windows = st.builds(
     lambda ended, share, seconds, full: Window(ended, int(ended * share), seconds * ended, full),
@@ -30,7 +30,7 @@ bounds = st.integers(1, 5000).flatmap(lambda most: st.tuples(st.integers(1, most
 @given(bounds, st.lists(windows, max_size=50))
 def test_whatever_is_seen_the_limit_stays_between_its_bounds(bounds, seen):
     least, most = bounds
-    limit = Limit(most)
+    limit = ConcurrencyLimit(most)
     for window in seen:
         limit = next_limit(limit, window, least=least, most=most)
         assert least <= limit.now <= most
@@ -39,7 +39,7 @@ def test_whatever_is_seen_the_limit_stays_between_its_bounds(bounds, seen):
 @given(bounds, st.integers(1, 1000), st.floats(0.0001, 100))
 def test_while_all_is_well_and_all_places_are_taken_it_grows_to_its_upper_bound(bounds, ended, mean):
     least, most = bounds
-    limit = Limit(least)
+    limit = ConcurrencyLimit(least)
     for _ in range(most + 1):
         grown = next_limit(limit, Window(ended, 0, ended * mean, full=True), least=least, most=most)
         assert grown.now > limit.now or grown.now == most
@@ -50,7 +50,7 @@ def test_while_all_is_well_and_all_places_are_taken_it_grows_to_its_upper_bound(
 @given(bounds, st.integers(10, 1000))
 def test_while_tries_fail_it_falls_to_its_lower_bound(bounds, ended):
     least, most = bounds
-    limit = Limit(most)
+    limit = ConcurrencyLimit(most)
     for _ in range(60):
         fallen = next_limit(limit, Window(ended, ended, ended * 0.01, full=True), least=least, most=most)
         assert fallen.now < limit.now or fallen.now == least
@@ -62,23 +62,23 @@ def test_while_tries_fail_it_falls_to_its_lower_bound(bounds, ended):
 def test_places_that_nobody_takes_are_not_made_more(bounds, seen):
     least, most = bounds
     idle = Window(seen.ended, seen.failed, seen.seconds, full=False)
-    assert next_limit(Limit(least), idle, least=least, most=most).now == least
+    assert next_limit(ConcurrencyLimit(least), idle, least=least, most=most).now == least
 
 
 def test_tries_that_take_much_longer_than_usual_make_it_less():
-    limit = next_limit(Limit(100), Window(100, 0, 1.0, full=True), least=1, most=100)
+    limit = next_limit(ConcurrencyLimit(100), Window(100, 0, 1.0, full=True), least=1, most=100)
     assert (limit.now, limit.usual) == (100, 0.01)
     assert next_limit(limit, Window(100, 0, 2.0, full=True), least=1, most=100).now == 100
     assert next_limit(limit, Window(100, 0, 3.0, full=True), least=1, most=100).now == 75
 
 
 def test_what_takes_no_time_is_never_too_slow():
-    limit = Limit(50, usual=0.00001)
+    limit = ConcurrencyLimit(50, usual=0.00001)
     assert next_limit(limit, Window(100, 0, 0.1, full=True), least=1, most=100).now == 53
 
 
 def test_a_dependency_that_has_become_slower_for_good_is_accepted_in_time():
-    limit = Limit(100, usual=0.01)
+    limit = ConcurrencyLimit(100, usual=0.01)
     lowest = 100
     for _ in range(200):
         limit = next_limit(limit, Window(100, 0, 5.0, full=True), least=10, most=100)
@@ -87,8 +87,8 @@ def test_a_dependency_that_has_become_slower_for_good_is_accepted_in_time():
 
 
 def test_one_failure_in_ten_is_borne():
-    assert next_limit(Limit(50), Window(100, 10, 1.0, full=True), least=1, most=100).now == 53
-    assert next_limit(Limit(50), Window(100, 11, 1.0, full=True), least=1, most=100).now == 37
+    assert next_limit(ConcurrencyLimit(50), Window(100, 10, 1.0, full=True), least=1, most=100).now == 53
+    assert next_limit(ConcurrencyLimit(50), Window(100, 11, 1.0, full=True), least=1, most=100).now == 37
 
 
 class Inner:

@@ -10,7 +10,7 @@ from tests.sources.kafka import workers
 from tests.sources.kafka.samples import partition, record
 
 from redrive.sources.kafka import BatchFailed, CompletionStatus, ExecutionConfig
-from redrive.sources.kafka.execution.engine import engine_for
+from redrive.sources.kafka.execution.factory import engine_for
 
 HOUR = 3600.0
 
@@ -71,7 +71,7 @@ async def test_a_retry_comes_when_the_worker_asked_for_it_and_not_before(way, er
     clock, events, owner = Clock(), asyncio.Queue(), partition()
     quick = ExecutionConfig(retry_backoff_ms=1, retry_jitter_ms=0, process_count=1, **config)
     engine = engine_for(worker, quick, clock=clock)
-    engine.completed = events.put_nowait
+    engine.connect(events.put_nowait)
     try:
         engine.submit([record(n, value=value, of=owner) for n, value in enumerate([b"", error.encode(), b""])])
         async with asyncio.timeout(PATIENCE):

@@ -20,7 +20,7 @@ QUICK = {"retry_backoff_ms": 1, "retry_jitter_ms": 0, "process_count": 1, "batch
 async def completions(worker, records, **config):
     engine = BatchExecutionEngine(worker, ExecutionConfig(**{**QUICK, **config}))
     events: asyncio.Queue = asyncio.Queue()
-    engine.completed = events.put_nowait
+    engine.connect(events.put_nowait)
     try:
         engine.submit(records)
         async with asyncio.timeout(120):
@@ -130,9 +130,9 @@ async def test_a_batch_that_fails_after_its_partition_was_taken_away_runs_no_mor
 
     engine = BatchExecutionEngine(worker, ExecutionConfig(**QUICK))
     ended = asyncio.Event()
-    engine.completed = lambda event: events.append(event) or (ended.set() if len(events) == 4 else None)
+    engine.connect(lambda event: events.append(event) or (ended.set() if len(events) == 4 else None))
     engine.submit([record(n, key=b"%d" % n, of=owner) for n in range(4)])
-    assert engine.release(owner) == 0  # all of them have begun
+    assert engine.revoke(owner) == 0  # all of them have begun
     gate.set()
     await asyncio.wait_for(ended.wait(), 60)
     assert [(event.status, event.attempt) for event in events] == [(CompletionStatus.RELEASED, 0)] * 4
@@ -140,11 +140,11 @@ async def test_a_batch_that_fails_after_its_partition_was_taken_away_runs_no_mor
     await engine.close(0)
 
 
-async def test_records_that_were_to_run_alone_are_forgotten_with_their_partition():
+async def test_records_that_were_to_run_singly_are_forgotten_with_their_partition():
     engine = BatchExecutionEngine(print, ExecutionConfig(**QUICK))
     records = soups(4)
-    engine._alone.update(records)
+    engine._singly.update(records)
     engine._ready.extend(records)
-    assert engine.release(records[0].assignment) == 1  # each of these has a partition of its own
-    assert engine._alone == set(records[1:])
+    assert engine.revoke(records[0].assignment) == 1  # each of these has a partition of its own
+    assert engine._singly == set(records[1:])
     await engine.close(0)

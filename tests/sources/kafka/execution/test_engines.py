@@ -23,7 +23,7 @@ async def completions(kind, worker, records, **config):
     """Run *records* and return one completion for each, in the order they came; more than one would be seen."""
     engine = kind(worker, ExecutionConfig(**{**QUICK, **config}))
     events: asyncio.Queue = asyncio.Queue()
-    engine.completed = events.put_nowait
+    engine.connect(events.put_nowait)
     try:
         engine.submit(records)
         async with asyncio.timeout(120):
@@ -256,10 +256,10 @@ async def test_a_released_partition_starts_nothing_more():
     owner = partition()
     engine = AsyncExecutionEngine(worker, ExecutionConfig(max_in_flight=1, **QUICK))
     events: asyncio.Queue = asyncio.Queue()
-    engine.completed = events.put_nowait
+    engine.connect(events.put_nowait)
     engine.submit([record(n, of=owner) for n in range(3)])
     await asyncio.sleep(0)
-    assert engine.release(owner) == 2
+    assert engine.revoke(owner) == 2
     gate.set()
     event = await asyncio.wait_for(events.get(), 60)
     assert (event.offset, event.status, began) == (0, RELEASED, [0])
@@ -269,7 +269,7 @@ async def test_a_released_partition_starts_nothing_more():
 async def test_closing_releases_what_waits_and_what_runs():
     engine = AsyncExecutionEngine(hangs, ExecutionConfig(max_in_flight=1))
     events = []
-    engine.completed = events.append
+    engine.connect(events.append)
     engine.submit([record(0), record(1)])
     await engine.close(0)
     assert [(event.status, event.offset) for event in events] == [(RELEASED, 1), (RELEASED, 0)]
@@ -291,7 +291,7 @@ async def test_every_worker_process_may_have_one_work_item_ahead_which_is_releas
     monkeypatch.setattr("redrive.engine.runners.processes.pace._IN_A_ROW", 0)
     engine = ProcessExecutionEngine(workers.hangs, ExecutionConfig(process_count=2))
     events = []
-    engine.completed = events.append
+    engine.connect(events.append)
     engine.prepare()
     assert await comes_true(lambda: len(engine.runner._idle) == 2)
     engine.submit([record(n) for n in range(5)])

@@ -9,6 +9,7 @@ from tests.sources.kafka.samples import partition, record
 
 from redrive.sources.kafka import AsyncExecutionEngine, ExecutionConfig
 from redrive.sources.kafka.execution.batches import BatchExecutionEngine
+from redrive.sources.kafka.execution.producing import ProducingEngine
 
 MANY = 5_000
 FEW = 1_000  # as many as may end before anybody else has a turn, by a wide margin
@@ -21,7 +22,7 @@ class Line:
     def __init__(self, engine, followers=()):
         self.ended, self._followers = 0, iter(followers)
         self._news = asyncio.Event()
-        engine.completed = self._completed
+        engine.connect(self._completed)
 
     def _completed(self, _event):
         self.ended += 1
@@ -118,3 +119,8 @@ async def test_records_that_wait_go_on_in_their_tasks_however_many_end_in_one_tu
     await line.ends(2 * lanes)
     await engine.close(0)
     assert len(tasks) == lanes
+
+
+async def test_a_worker_with_outputs_goes_on_after_as_many_records_as_may_end_in_one_iteration():
+    engine = ProducingEngine(fine, ExecutionConfig(max_in_flight=10))
+    assert await ended_when_another_has_its_turn(engine, records()) < FEW

@@ -13,10 +13,11 @@ from redrive import Reject
 from redrive.engine.clock import SystemClock
 from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka import KafkaConfig, ParallelConsumer
-from redrive.sources.kafka.dead_letters.parked_keys import Parking, parked_keys
+from redrive.sources.kafka.dead_letters.parked_keys import ParkedKeys, Parking
 from redrive.sources.kafka.dead_letters.topics import DeadLetterTopics
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
-from redrive.sources.kafka.replay.replay import release
+from redrive.sources.kafka.records.disposition import Disposition
+from redrive.sources.kafka.replay.unpark import parked_keys, unpark
 
 
 def dispositions(stage):
@@ -48,7 +49,7 @@ async def test_later_records_of_a_key_are_parked_in_order_and_other_keys_flow(st
     assert parked_keys(stage.kafka(), stage.dlq) == {b"k": 1}
 
 
-async def test_a_key_stays_parked_after_a_restart_and_runs_in_order_once_released(stage):
+async def test_a_key_stays_parked_after_a_restart_and_runs_in_order_once_unparked(stage):
     stage.create(partitions=3)
     stage.produce([{"value": value, "key": b"k", "partition": 1} for value in (b"bad", b"1")])
     shop = Shop()
@@ -60,13 +61,14 @@ async def test_a_key_stays_parked_after_a_restart_and_runs_in_order_once_release
         await until(lambda: stage.committed(1) == 3)
         assert shop.handled == []
         shop.repaired = True
-        receipt = await asyncio.to_thread(release, stage.kafka(), stage.dlq, "k")
+        receipt = await asyncio.to_thread(unpark, stage.kafka(), stage.dlq, "k")
         assert receipt.replayed == 3
         await until(lambda: len(shop.handled) == 3)
         assert shop.handled == [b"bad", b"1", b"2"]
         assert parked_keys(stage.kafka(), stage.dlq) == {}
-        owner = consumer._poller._partitions[stage.topic, 1].assignment
-        await until(lambda: not owner.parked)  # it has heard of the release
+        owner = consumer._poller._partitions.at(stage.topic, 1).assignment
+        keys = consumer._poller._results._parking._keys
+        await until(lambda: not keys.of(owner))  # it has read the tombstone
         stage.produce([{"value": b"3", "key": b"k", "partition": 1}])
         await until(lambda: shop.handled[-1] == b"3")
 
@@ -98,21 +100,22 @@ async def test_partitions_that_share_one_place_for_their_parked_keys_all_know_th
         assert shop.handled == []
         shop.repaired = True
         for key in keys.values():
-            await asyncio.to_thread(release, stage.kafka(), stage.dlq, key.decode())
-        owners = [each.assignment for each in consumer._poller._partitions.values()]
-        await until(lambda: not (owners[0].parked & {b"a", b"b"}) and not (owners[1].parked & {b"a", b"b"}))
+            await asyncio.to_thread(unpark, stage.kafka(), stage.dlq, key.decode())
+        owners = [each.assignment for each in consumer._poller._partitions.all]
+        parked = consumer._poller._results._parking._keys
+        await until(lambda: not any(parked.of(owner) & {b"a", b"b"} for owner in owners))
         await until(lambda: len(shop.handled) == 4)
 
 
-def test_a_record_that_was_parked_when_its_key_was_released_runs_and_does_not_park_the_key_anew(stage):
+def test_a_record_that_was_parked_when_its_key_was_unparked_runs_and_does_not_park_the_key_again(stage):
     stage.create()
     config = stage.kafka(dlq_park_keys=True)
     topics = DeadLetterTopics(config)
     topics.prepare([stage.topic])
     published, again = [], []
-    parking = Parking(config, topics, SystemClock(), published.append, again.append)
+    parking = Parking(config, topics, SystemClock(), ParkedKeys(), published.append, again.append)
     late = record(7, of=partition(topic=stage.topic))
-    parking.bury(CompletionEvent(late, CompletionStatus.FAILURE, 0, disposition="parked"))
+    parking.bury(CompletionEvent(late, CompletionStatus.FAILURE, 0, disposition=Disposition.PARKED))
     assert parking._producer.flush(60) == 0
     parking.close()
     assert (published, again) == ([], [[late]])

@@ -13,7 +13,7 @@ from tests.sources.kafka.samples import record
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.sources.kafka import AsyncExecutionEngine, CompletionStatus, ExecutionConfig, ParallelConsumer, WorkManager
-from redrive.sources.kafka.execution.engine import engine_for
+from redrive.sources.kafka.execution.factory import engine_for
 from redrive.sources.kafka.execution.suspects import SuspectEngine
 
 SUCCESS, FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
@@ -27,7 +27,7 @@ async def ends(worker, item, **settings):
     suspects = SuspectEngine(worker, config, home, clock=SystemClock())
     work = WorkManager(home, "key_hash", lambda events: [heard.put_nowait(each) for each in events], suspects=suspects)
     try:
-        work.take_alone([item])
+        work.take_isolated([item])
         return await asyncio.wait_for(heard.get(), 120)
     finally:
         await work.close(0)
@@ -82,8 +82,8 @@ async def test_a_suspect_whose_partition_goes_before_it_began_is_counted_as_drop
         home, "unordered", lambda _: None, suspects=SuspectEngine(workers.hangs, config, home, clock=SystemClock())
     )
     try:
-        work.take_alone([first, second])
-        assert work.release(first.assignment) == 1
+        work.take_isolated([first, second])
+        assert work.revoke(first.assignment) == 1
     finally:
         await work.close(0)
 

@@ -109,7 +109,7 @@ async def test_what_follows_one_that_ends_while_we_close_comes_back_released():
         return next(followers, None)
 
     engine = AsyncExecutionEngine(worker, QUICK)
-    engine.completed = completed
+    engine.connect(completed)
     engine.submit([record(0)])
     await asyncio.sleep(0)  # it waits, in its task
     closing = asyncio.ensure_future(engine.close(60))
@@ -130,7 +130,7 @@ async def test_what_begins_when_one_ends_begins_in_order():
 
     engine = AsyncExecutionEngine(worker, ExecutionConfig(max_in_flight=1))
     ended = [asyncio.Event() for _ in range(4)]
-    engine.completed = lambda event: ended[event.offset].set()
+    engine.connect(lambda event: ended[event.offset].set())
     engine.submit([record(n) for n in range(4)])
     go.set()
     for each in ended:

@@ -11,7 +11,7 @@ from tests.sources.kafka.samples import record
 
 from redrive.errors import HandlerError
 from redrive.sources.kafka import AsyncExecutionEngine, ExecutionConfig, ProcessExecutionEngine, WorkerFactory
-from redrive.sources.kafka.execution.engine import engine_for
+from redrive.sources.kafka.execution.factory import engine_for
 
 GREETER = "tests.sources.kafka.workers:Greeter"
 
@@ -33,7 +33,7 @@ async def test_batch_workers_are_made_likewise(mode):
     factory = WorkerFactory("tests.sources.kafka.workers:BatchGreeter", greeting="hello", names=["a"])
     engine = engine_for(factory, ExecutionConfig(mode=mode, batch_size=5, max_retries=1, process_count=1))
     events: asyncio.Queue = asyncio.Queue()
-    engine.completed = events.put_nowait
+    engine.connect(events.put_nowait)
     engine.submit([record()])
     async with asyncio.timeout(120):
         event = await events.get()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.sources.kafka.offsets.done_map import LIMIT, read_map, write_map
-from redrive.sources.kafka.offsets.rice_code import NARROW, WIDE, Reader, best_k, cost, rice
+from redrive.sources.kafka.offsets.rice_code import NARROW, WIDE, BitReader, best_k, cost, rice
 
 FAR = 1 << 62
 
@@ -125,5 +125,5 @@ def test_numbers_come_back_from_their_bits(numbers):
     k = best_k(numbers)
     bits = "".join(rice(numbers, k))
     assert len(bits) == sum(cost(number, k) for number in numbers)
-    reader = Reader(bits)
+    reader = BitReader(bits)
     assert [reader.rice(k) for _ in numbers] == numbers

@@ -8,8 +8,8 @@ from tests.sources.kafka.replay.test_replay_obstacles import dead, park, prepare
 from typer.testing import CliRunner
 
 from redrive.cli.root import app
-from redrive.sources.kafka.replay.filter import Choice
-from redrive.sources.kafka.replay.other_replays import earlier_replays
+from redrive.sources.kafka.replay.filter import Filter
+from redrive.sources.kafka.replay.other_replays import other_replays
 from redrive.sources.kafka.replay.replay import replay
 
 
@@ -54,7 +54,7 @@ def test_it_says_what_it_would_send_and_asks(stage, run):
     prepare(stage, dead(stage, 0), dead(stage, 1))
     asked = run("kafka", "replay", stage.dlq, "--all", answer="n\n", code=1)
     assert "2 would be replayed" in asked.output
-    assert f"send 2 letters of {stage.dlq} home?" in asked.output
+    assert f"send 2 letters of {stage.dlq} back?" in asked.output
     assert values(stage) == []
     run("kafka", "replay", stage.dlq, "--all", answer="y\n")
     assert values(stage) == [b"0", b"1"]
@@ -69,8 +69,8 @@ def test_it_says_how_many_another_replay_has_sent_before(stage, run):
     assert "2 of them were sent before by another replay" in asked.output
     found = msgspec.json.decode(run("kafka", "replay", stage.dlq, "--all", "--yes", "--json").stdout)
     assert (found["replayed"], found["sent_before"]) == (3, 2)
-    again = earlier_replays(stage.kafka(), stage.dlq, Choice())
-    assert replay(stage.kafka(), stage.dlq, Choice(), earlier=again).replayed == 0
+    again = other_replays(stage.kafka(), stage.dlq, Filter())
+    assert replay(stage.kafka(), stage.dlq, Filter(), earlier=again).replayed == 0
 
 
 def test_a_topic_whose_name_begins_the_same_has_other_replays(stage, run):
@@ -78,7 +78,7 @@ def test_a_topic_whose_name_begins_the_same_has_other_replays(stage, run):
     other = f"{stage.dlq}-0123456789ab"
     stage.create(topic=other)
     stage.produce([dead(stage, 0)], topic=other)
-    replay(stage.kafka(), other, Choice(), allowed=(stage.topic,))
+    replay(stage.kafka(), other, Filter(), allowed=(stage.topic,))
     found = msgspec.json.decode(run("kafka", "replay", stage.dlq, "--dry-run", "--json").stdout)
     assert (found["replayed"], found["sent_before"]) == (1, 0)
 
@@ -101,16 +101,21 @@ def test_what_was_sent_before_a_replay_broke_off_is_in_the_audit_log_too(stage, 
 
 def test_where_there_is_no_store_it_says_that_nobody_writes_it_down(stage, run, tmp_path):
     prepare(stage, dead(stage, 0))
-    assert "not written to an audit log" in run("kafka", "replay", stage.dlq, "--all", "--yes").stderr
+    assert (
+        "this act is not audited, because there is no store"
+        in run("kafka", "replay", stage.dlq, "--all", "--yes").stderr
+    )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_released_key_is_in_the_audit_log(stage, run, log):
+@pytest.mark.parametrize("verb", ["unpark", "release"])
+def test_an_unparked_key_is_in_the_audit_log(stage, run, log, verb):
     prepare(stage, dead(stage, 0, key=b"\xff"))
     park(stage, b"\xff")
-    done = run("kafka", "release", stage.dlq, r"\xff", "--json")
+    done = run("kafka", verb, stage.dlq, r"\xff", "--json")
     assert msgspec.json.decode(done.stdout) == {"topic": stage.dlq, "key": "\\xff", "replayed": 1}
-    assert log()[-1][1:4] == ("kafka release", f"{stage.dlq} \\xff", 1)
+    assert log()[-1][1:4] == ("kafka unpark", f"{stage.dlq} \\xff", 1)
+    assert ("is now `redrive kafka unpark`" in done.stderr) == (verb == "release")
 
 
 def test_the_list_shows_time_key_and_error_below_headings_and_says_if_there_are_more(stage, run):

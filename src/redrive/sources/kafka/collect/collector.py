@@ -1,10 +1,10 @@
 """
-Dead-letter topics into the store.
+The collector of dead letters.
 
-Owns the way of a dead letter from its topic, whoever wrote it, to a failed letter: read, put,
-and only then committed under the collector's own group. A record that is read again is the same
-letter, because its topic's id, partition and offset are its idempotency key. While the store, or
-the broker, is away nothing is committed and nothing is lost. Decides nothing about the letters.
+Owns the way of a dead letter from its topic, whichever program wrote it, to a failed letter in the store: read, put,
+and only then committed under the collector's own group. A record that is read again is the same letter, because its
+topic's id, partition and offset are its idempotency key. While the store or the broker is away, nothing is committed
+and nothing is lost. Decides nothing about the letters.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from redrive.sources.kafka.client.outage import Outage
 from redrive.sources.kafka.client.positions import begin, committed, start_of
 from redrive.sources.kafka.client.settings import is_cooperative
 from redrive.sources.kafka.collect.convert import KIND, Found, draft_of
+from redrive.sources.kafka.dead_letters.codec import codec_of
 from redrive.sources.kafka.dead_letters.dialects import read_account
 from redrive.sources.kafka.dead_letters.topics import BrokerAway, topic_id
+from redrive.sources.kafka.records.dead_letter import MessageParts
 from redrive.sources.kafka.records.messages import headers_of
 
 if TYPE_CHECKING:
@@ -42,17 +44,17 @@ _log = logging.getLogger("redrive.kafka")
 _BATCH = 500
 _REQUEST = 15.0  # seconds
 _GLANCE = 0.2  # seconds that one poll may wait
-_AWAY = 1.0  # seconds between two tries of a store, or a broker, that is away
-_NEW_TOPICS_MS = 10_000  # how often to look for topics that a pattern matches
-_RESET = "earliest"  # where a group begins that has collected nothing yet
+_AWAY = 1.0  # seconds between two tries while the store or the broker is away
+_NEW_TOPICS_MS = 10_000  # how often the client looks for new topics that match a pattern
+_RESET = "earliest"  # where a new group begins
 
 
 class Collector:
     """
     Puts the dead letters of *topics* (names or globs such as `*.dlq`) into *store* as failed letters.
 
-    They are of the kind `kafka` in *queue*, with the origin `kafka:topic/partition@offset` that
-    they name. Several collectors of one *group* share the topics.
+    Letters from topic `orders` have the kind `kafka.orders`, in *queue*, and the origin
+    `kafka:orders/partition@offset` that their headers name. Several collectors of one *group* share the topics.
     """
 
     def __init__(
@@ -67,19 +69,19 @@ class Collector:
     ) -> None:
         self._config, self._topics, self._store = config, [_pattern(topic) for topic in topics], store
         self._group, self._queue, self._clock = group, queue, clock or SystemClock()
-        self._outage = Outage(config, self._clock)
+        self._outage, self._codec = Outage(config, self._clock), codec_of(config)
         self._admin = AdminClient(config.client_settings("producer"))
         self._ids: dict[str, str] = {}  # of topics
         self._last: dict[tuple[str, int], int] = {}  # offsets that were read last
-        self._early: list[Any] = []  # read while the store was away
-        self._thread = ThreadPoolExecutor(1, "redrive-collect")  # one, so that no client is closed within a call
+        self._early: list[Any] = []  # messages read while the store was away
+        self._thread = ThreadPoolExecutor(1, "redrive-collect")  # one: the client must not be closed during a call
         self._ended: set[tuple[str, int]] = set()  # partitions that were read up to their end
         self._stopping = False
         self.collected = 0  # letters that are new
-        self.known = 0  # … and those that were kept before
+        self.known = 0  # letters that were kept before
 
     def stop(self) -> None:
-        """Let `run` end once the batch in hand is stored and committed."""
+        """Let `run` end after the current batch is stored and committed."""
         self._stopping = True
 
     async def run(self, *, until_end: bool = False) -> None:
@@ -114,7 +116,7 @@ class Collector:
                 receipts = await self._store.put(drafts)
                 break
             except (StoreUnavailable, QueueFull) as error:
-                _log.warning("%d dead letters wait, the store does not take them: %s", len(drafts), error)
+                _log.warning("the store does not take %d dead letters, will retry: %s", len(drafts), error)
                 await self._stay(consumer)
                 if self._stopping:
                     return
@@ -124,38 +126,41 @@ class Collector:
         await self._blocking(self._commit, consumer, batch)
 
     async def _id_of(self, consumer: Consumer, message: Any) -> str | None:
-        """Return the id of its topic, however long the broker takes to say it; None if we are stopped meanwhile."""
+        """Return the id of its topic, however long the broker takes to answer; None if the collector is stopped."""
         topic = message.topic()
         self._note((topic, message.partition()), message.offset())
         while topic not in self._ids and not self._stopping:
             try:
                 self._ids[topic] = await self._blocking(topic_id, self._admin, topic, self._config, _REQUEST)
             except BrokerAway as error:
-                _log.warning("the dead letters of %s wait: %s", topic, error)
+                _log.warning("cannot collect dead letters of %s yet, will retry: %s", topic, error)
                 await self._stay(consumer)
         return self._ids.get(topic)
 
     def _draft(self, message: Any, its_id: str) -> Any:
         topic = message.topic()
+        key, value, headers = self._codec.decode(
+            MessageParts(message.key(), message.value(), list(headers_of(message)))
+        )
         found = Found(
             topic=topic,
             topic_id=its_id,
             partition=message.partition(),
             offset=message.offset(),
-            key=message.key(),
-            value=message.value(),
-            headers=tuple(headers_of(message)),
+            key=key,
+            value=value,
+            headers=tuple(headers),
             timestamp=message.timestamp()[1],
         )
-        home = topic.removesuffix(self._config.dlq_topic_suffix)
+        home = self._config.source_topic(topic)
         account, folder = read_account(found.headers, home=home), self._config.dlq_spill_folder
         return draft_of(found, account, new_id(), queue=self._queue, folder=folder)
 
     async def _stay(self, consumer: Consumer) -> None:
-        """Wait for the store, or the broker, without leaving the group: polling goes on, reading does not."""
+        """Wait for the store or the broker without leaving the group: keep polling, with all partitions paused."""
         consumer.pause(await self._blocking(consumer.assignment))
         message = await self._blocking(consumer.poll, 0)
-        if message is not None:  # of a partition that came to us in this very moment; its place has moved on
+        if message is not None:  # of a partition that was assigned just now; its position has moved on
             self._early.append(message)
         await self._clock.sleep(_AWAY)
         consumer.resume(await self._blocking(consumer.assignment))
@@ -165,8 +170,8 @@ class Collector:
         places = [TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
         try:
             consumer.commit(offsets=places, asynchronous=False)
-        except KafkaException as error:  # they are stored; whoever reads them again finds that out
-            _log.warning("what was collected could not be committed: %s", error.args[0].str())
+        except KafkaException as error:  # they are stored; reading them again finds duplicates
+            _log.warning("cannot commit collected offsets, so they will be read again: %s", error.args[0].str())
 
     # ------------------------------------------------------------------ the client
 
@@ -190,7 +195,7 @@ class Collector:
         }
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Begin where the group stands; the client's own question for that may never be answered."""
+        """Begin at the committed offsets; the client's own request for them may never be answered."""
         found = committed(consumer, places, self._clock, lambda: self._stopping)
         starts = [start_of(place, _RESET) for place in found]
         settings = self._settings()
@@ -208,11 +213,11 @@ class Collector:
             ) from None
 
     def _found(self, consumer: Consumer) -> bool:
-        """Whether there is anything to collect now; raise SourceError if a topic that is named is not there."""
+        """Whether there is anything to collect now; raise SourceError if a named topic does not exist."""
         try:
             there = consumer.list_topics(timeout=_REQUEST).topics
         except KafkaException as error:
-            raise SourceError(f"the broker's topics cannot be listed: {error.args[0].str()}") from None
+            raise SourceError(f"cannot list the broker's topics: {error.args[0].str()}") from None
         missing = [topic for topic in self._topics if not topic.startswith("^") and topic not in there]
         if missing:
             raise SourceError(
@@ -232,11 +237,11 @@ class Collector:
         elif is_final(error):
             raise SourceError(f"cannot collect {message.topic() or self._topics!r}: {said(error, self._config)}")
         else:
-            _log.warning("the collector's consumer says: %s", error.str())
+            _log.warning("the collector's Kafka client reports: %s", error.str())
         return False
 
     def _note(self, place: tuple[str, int], offset: int) -> None:
-        """Note how far a partition was read; one that starts again may be of a topic that was made anew."""
+        """Note how far a partition was read; one that starts again may be of a topic that was created again."""
         if offset <= self._last.get(place, -1):
             self._ids.pop(place[0], None)
         self._last[place] = offset
@@ -252,7 +257,7 @@ class Collector:
 
 
 def _pattern(topic: str) -> str:
-    """Return a glob as the client's pattern, which knows fewer signs than Python's; any other name as it is."""
+    """Return a glob as a POSIX pattern for the client; any other name unchanged."""
     if topic.startswith("^") or not set(topic) & set("*?["):
         return topic
     parts = re.split(r"(\*|\?|\[[^\]]+\])", topic)  # every second one is a sign

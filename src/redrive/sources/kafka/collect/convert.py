@@ -1,9 +1,9 @@
 """
 Kafka records as letters, and letters as Kafka records.
 
-Owns both directions: a dead letter of a topic becomes a failed letter with its origin, and a
-letter becomes a message to be produced. Bytes in are bytes out: what a letter cannot hold (a key
-that is no text, a value or a header that is null) is kept in its metadata. Knows no Kafka client.
+Owns both directions: a dead letter of a topic becomes a failed letter with its origin, and a letter becomes a message
+to produce. Bytes in are bytes out: what a letter cannot hold (a key that is no text, a null value or header) is kept
+in its metadata. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from redrive.core.classify import KAFKA, classify_text
 from redrive.core.failures.fingerprint import fingerprint
 from redrive.core.letter import BYTES, JSON, Draft
 from redrive.errors import Reject, SourceError
+from redrive.sources.kafka.config import topic_problem
 from redrive.sources.kafka.dead_letters.dialects import OURS, Account
 from redrive.sources.kafka.dead_letters.headers import NAMESPACE, homeward, once_more
 from redrive.sources.kafka.dead_letters.oversize import REF, whole
@@ -25,9 +26,9 @@ from redrive.sources.kafka.records.messages import key_text
 
 if TYPE_CHECKING:
     from redrive.core.letter import Failure, Letter
-    from redrive.sources.kafka.dead_letters.headers import Header
+    from redrive.sources.kafka.records.dead_letter import Header
 
-KIND = "kafka"  # of letters that go back to a Kafka topic; also the scheme of their origin
+KIND = "kafka"  # the scheme of origins, the default queue, and the beginning of the kind
 LETTER_ID = f"{NAMESPACE}letter"
 _UNKNOWN = "UnknownFailure"
 _MOST_TRIES = 1_000_000
@@ -72,7 +73,7 @@ def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIN
     return Draft(
         id=letter_id,
         queue=queue,
-        kind=KIND,
+        kind=kind_of(account.topic),
         payload=value,
         content_type=_content_type(value),
         key=None if found.key is None else key_text(found.key),
@@ -87,13 +88,18 @@ def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIN
     )
 
 
+def kind_of(topic: str) -> str:
+    """Return the kind of letters that come from *topic*; any producer may have written that name into headers."""
+    return KIND if topic_problem(topic) else f"{KIND}.{topic}"
+
+
 def message_of(letter: Letter) -> Message:
-    """Return *letter* as a message; a value that was null stays null unless somebody edited it."""
+    """Return *letter* as a message; a null value stays null unless an operator edited it."""
     kept = letter.metadata.get(_PART)
     kept = kept if isinstance(kept, dict) else {}
     if kept.get("cut") and letter.payload_version == 1:
-        raise Reject(f"the value of letter {letter.id!r} was too large for its dead-letter topic and is only in "
-                     f"{kept['cut']!r}; give it back with `redrive edit`, and replay")  # fmt: skip
+        raise Reject(f"cannot send letter {letter.id!r}: its value was too large for its dead-letter topic and is only "
+                     f"in {kept['cut']!r}; put it into the letter with `redrive edit`, and replay")  # fmt: skip
     nulls = set(kept.get("null_headers") or ())
     headers: list[Header] = [(n, None if at in nulls else v) for at, (n, v) in enumerate(letter.headers)]
     if "dead_letter" in kept:
@@ -118,7 +124,7 @@ def partition_of(origin: str | None) -> int:
 
 
 def _home_headers(found: Found, account: Account) -> list[Header]:
-    """Return the headers it goes home with: its own and, of ours, its history and how often it was sent back."""
+    """Return the headers to send it back with: its own, its history and the count of replays."""
     return homeward(found.headers if account.dialect == OURS.name else account.own)
 
 
@@ -140,7 +146,7 @@ def _metadata(found: Found, account: Account, headers: list[Header], cut: str) -
 
 
 def _value(found: Found, folder: str) -> tuple[bytes, str]:
-    """Return the value and, if only a part of it is to be had, where the whole is."""
+    """Return the value and, if it is only a part, where the whole is."""
     try:
         return whole(found.topic, found.value, found.headers, folder=folder) or b"", ""
     except SourceError:
@@ -155,7 +161,7 @@ def _key(letter: Letter, kept: dict[str, Any]) -> bytes | None:
 
 
 def _failure(account: Account) -> Failure:
-    """Return what it died of; failures of two topics are never the same."""
+    """Return its failure; failures of two topics are never in one group."""
     found = classify_text(account.error_type or _UNKNOWN, _reason(account), rules=_RULES)
     marks = fingerprint(found.error_type, (f"kafka:{account.topic}",), found.message)
     title = f"{account.topic}: {found.template or found.message}"
@@ -163,12 +169,12 @@ def _failure(account: Account) -> Failure:
 
 
 def _micros(ms: int | None) -> int | None:
-    """Return *ms* in microseconds; a time that no record can have is none: anybody may write headers."""
+    """Return *ms* in microseconds, None for a time that no record can have: any producer may write headers."""
     return ms * 1000 if ms is not None and 0 < ms < _LATEST_MS else None
 
 
 def _reason(account: Account) -> str:
-    """Return what it died of; an error without words left its type in their place."""
+    """Return the text of its error; an error without a text left its type in that place."""
     said = "" if account.message == account.error_type else account.message
     said = "\n".join(part for part in (said, account.causes) if part)
     return said or account.disposition or "its headers do not say why"

@@ -1,9 +1,8 @@
 """
-Letters on their way to a Kafka topic.
+The sender of letters to Kafka topics.
 
-Owns a producer for code that awaits: `publish` returns on the broker's own delivery report and
-on nothing else. A thread hears the reports and hands them to the event loops that wait for
-them. Knows no store: who settles a letter calls this and believes it.
+Owns a producer for async code: `publish` returns on the broker's delivery report, and on nothing else. A thread
+serves the reports and passes them to the waiting event loops. Knows no store: the worker settles the letter.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 from redrive.errors import Reject, SourceError
 from redrive.failpoints import hit
-from redrive.sources.kafka.client.unbatched import ALONE, TOO_LARGE
+from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
 from redrive.sources.kafka.collect.convert import home_of, message_of, partition_of
 from redrive.sources.kafka.config import topic_problem
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 _POLL = 0.1  # seconds that the thread waits for a report
 _ROOM_REST = 0.01  # seconds until a full producer has room again
-_LAST_WORDS = 5.0  # seconds for what is under way when it is closed
+_FLUSH = 5.0  # seconds for unconfirmed letters when it is closed
 _ANY = -1  # partition
 _HOPELESS = frozenset({*TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.TOPIC_EXCEPTION})
 
@@ -38,9 +37,9 @@ class KafkaSender:
     """
     Publishes letters to Kafka, each confirmed by the broker (`acks=all`, idempotent producer).
 
-    A letter whose origin names a topic goes home to it. Any other goes to *topic*, a name or a
-    function of the letter; with neither it is rejected. *allowed*, if given, are the only topics
-    that may be written to. `publish` is the port of `redrive.core.sending`, and a handler.
+    A letter whose origin names a topic goes back to it. Any other goes to *topic*, a name or a function of the
+    letter; with neither it is rejected. *allowed*, if given, are the only topics that may be written to. `publish` is
+    the port of `redrive.core.sending`, and a handler.
     """
 
     def __init__(
@@ -51,96 +50,87 @@ class KafkaSender:
         allowed: tuple[str, ...] | None = None,
     ) -> None:
         self._config, self._topic, self._allowed = config, topic, allowed
-        self._producers: dict[bool, Producer] = {}  # by whether it sends each message alone
+        self._producers: dict[bool, Producer] = {}  # by whether it is unbatched
         self._opening = threading.Lock()
         self._closed = threading.Event()
 
     async def publish(self, letter: Letter) -> None:
-        """Send *letter* and wait for the broker's report; raise SourceError if it is not taken, Reject if never."""
+        """Send *letter* and wait for the report; raise SourceError if it is refused, Reject if it always will be."""
         topic = self._target(letter)
         hit("kafka.before_send")
         try:
             await self._send(topic, letter, partition_of(letter.origin) if home_of(letter.origin) else _ANY)
         except KafkaException as error:
             if error.args[0].fatal():
-                self._producers = {}  # it takes nothing more; the next letter gets a new one
+                self._producers = {}  # a fatal error: the next letter gets a new producer
             if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - the client's own name for it
                 raise _failure(letter, topic, error.args[0]) from None
             await self._send_anywhere(topic, letter)
         hit("kafka.after_send")
 
     def close(self) -> None:
-        """Wait a moment for what is under way, then let go; may be called twice."""
+        """Wait a moment for unconfirmed letters, then close; may be called twice."""
         self._closed.set()
         for producer in self._producers.values():
-            producer.flush(_LAST_WORDS)
+            producer.flush(_FLUSH)
 
     def _target(self, letter: Letter) -> str:
         given = self._topic(letter) if callable(self._topic) else self._topic
         topic = home_of(letter.origin) or given or ""
         if problem := topic_problem(topic):
-            raise Reject(f"letter {letter.id!r} cannot be sent to Kafka: {problem}")
+            raise Reject(f"cannot send letter {letter.id!r} to Kafka: {problem}")
         if self._allowed is not None and topic not in self._allowed:
-            raise Reject(f"letter {letter.id!r} cannot be sent to {topic!r}: this sender may not write there")
+            raise Reject(
+                f"cannot send letter {letter.id!r} to {topic!r}: this sender may not write there; allow that topic"
+            )
         return topic
 
     async def _send(self, topic: str, letter: Letter, partition: int) -> None:
         try:
-            await self._reported(topic, letter, partition, alone=False)
+            await self._reported(topic, letter, partition, unbatched=False)
         except KafkaException as error:
             if error.args[0].code() not in TOO_LARGE:
                 raise
-            await self._reported(topic, letter, partition, alone=True)  # its batch was; it may fit
+            await self._reported(topic, letter, partition, unbatched=True)  # its batch was too large; it may fit
 
-    async def _reported(self, topic: str, letter: Letter, partition: int, *, alone: bool) -> None:
-        producer = self._connected(alone=alone)
+    async def _reported(self, topic: str, letter: Letter, partition: int, *, unbatched: bool) -> None:
+        producer = self._connected(unbatched=unbatched)
         loop = asyncio.get_running_loop()
         report: asyncio.Future[None] = loop.create_future()
-        await _produce(producer, topic, letter, partition, lambda error, _: _tell(loop, report, error))
+        await _produce(producer, topic, letter, partition, lambda error, _: _report(loop, report, error))
         await report
 
     async def _send_anywhere(self, topic: str, letter: Letter) -> None:
-        """Send a letter whose partition is no more: its topic was made anew with fewer."""
+        """Send a letter whose partition no longer exists: its topic was created again with fewer."""
         try:
             await self._send(topic, letter, _ANY)
         except KafkaException as error:
             raise _failure(letter, topic, error.args[0]) from None
 
-    def _connected(self, *, alone: bool) -> Producer:
+    def _connected(self, *, unbatched: bool) -> Producer:
         with self._opening:
             if self._closed.is_set():
-                raise SourceError("this sender is closed; make a new one")
-            if alone not in self._producers:
-                made = self._producers[alone] = self._connect(ALONE) if alone else self._connect()
-                threading.Thread(target=self._hear, args=(made,), name="redrive-sender", daemon=True).start()
-            return self._producers[alone]
+                raise SourceError("cannot send a letter to Kafka: this sender is closed; make a new one")
+            if unbatched not in self._producers:
+                made = Producer(producer_settings(self._config, linger_ms=5, unbatched=unbatched))
+                self._producers[unbatched] = made
+                threading.Thread(target=self._serve, args=(made,), name="redrive-sender", daemon=True).start()
+            return self._producers[unbatched]
 
-    def _connect(self, own: dict[str, int] | None = None) -> Producer:
-        return Producer({
-            "linger.ms": 5,
-            "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
-            **self._config.client_settings("producer"),
-            **self._config.producer_settings,
-            **(own or {}),
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.timeout.ms": self._config.dlq_flush_timeout_ms,
-        })  # fmt: skip
-
-    def _hear(self, producer: Producer) -> None:
-        while not self._closed.is_set():  # also one that was replaced: somebody may still wait for its reports
+    def _serve(self, producer: Producer) -> None:
+        while not self._closed.is_set():  # also a producer that was replaced: its letters still need their reports
             producer.poll(_POLL)
 
 
 async def _produce(
-    producer: Producer, topic: str, letter: Letter, partition: int, heard: Callable[[Any, Any], None]
+    producer: Producer, topic: str, letter: Letter, partition: int, reported: Callable[[Any, Any], None]
 ) -> None:
     message = message_of(letter)
     headers: Any = message.headers
     while True:
         try:
             producer.produce(
-                topic, value=message.value, key=message.key, headers=headers, partition=partition, on_delivery=heard
+                topic, value=message.value, key=message.key, headers=headers, partition=partition, on_delivery=reported
             )
         except BufferError:
             await asyncio.sleep(_ROOM_REST)
@@ -148,13 +138,13 @@ async def _produce(
             return
 
 
-def _tell(loop: asyncio.AbstractEventLoop, report: asyncio.Future[None], error: KafkaError | None) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+def _report(loop: asyncio.AbstractEventLoop, report: asyncio.Future[None], error: KafkaError | None) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(_settle, report, error)
 
 
 def _settle(report: asyncio.Future[None], error: KafkaError | None) -> None:
-    if report.done():  # its letter timed out, or was stopped
+    if report.done():  # its letter timed out or was interrupted
         return
     if error is None:
         report.set_result(None)
@@ -163,5 +153,5 @@ def _settle(report: asyncio.Future[None], error: KafkaError | None) -> None:
 
 
 def _failure(letter: Letter, topic: str, error: KafkaError) -> Exception:
-    message = f"letter {letter.id!r} was not taken by {topic!r}: {error.str()}"
+    message = f"{topic!r} did not take letter {letter.id!r}: {error.str()}"
     return Reject(message) if error.code() in _HOPELESS else SourceError(message)

@@ -1,9 +1,9 @@
 """
-How much comes in.
+Backpressure.
 
-Owns the bounds on records and bytes in memory: each partition has an equal share, is paused
-when it stays above it, and resumed at half of it, so that one that stands still takes no room
-from the others. Pausing throws away what was fetched ahead, so a short excess is waited out.
+Owns the bounds on records and bytes in memory. Each partition has an equal share; the consumer pauses a partition
+that stays above it and resumes it at half of it, so that a stalled partition takes no room from the others. Pausing
+discards what the client has prefetched, so a short excess is tolerated. Knows no record.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 _WAIT_OUT = 0.25  # seconds above its share before a partition is paused
 _LONGEST_WINDOW = 200_000  # records between a partition's watermark and its last one
-_PLENTY = 2_000  # records that no worker gets through in the time of a rest
+_PLENTY = 2_000  # records; more than any worker handles in _REST
 _REST = 0.005  # seconds
 
 
-class Flow:
+class Backpressure:
     """Pauses and resumes partitions."""
 
     def __init__(self, most_records: int, most_bytes: int) -> None:
         self._most_records, self._most_bytes = most_records, most_bytes
         self._too_many_bytes = False
-        self._shut = False  # nothing is to come in at all
-        self.must_wait = False  # polling on would bring more of a partition that has enough
+        self._shut = False  # whether all partitions are to be paused
+        self.must_wait = False  # whether a poll could fetch more of a partition above its share
 
     def step(self, consumer: Consumer, partitions: Collection[Partition], now: float, *, shut: bool) -> None:
-        """Pause what is above its bounds, resume what is well below."""
+        """Pause partitions above their bounds, resume those well below."""
         if not partitions:
             return
         self._shut = shut
@@ -73,10 +73,10 @@ class Flow:
 
 def rested(held: int) -> bool:
     """
-    Sleep a moment, if *held* records are enough to work on meanwhile; return whether they were.
+    Sleep a moment if *held* records keep the workers busy for that long; return whether they do.
 
-    Waiting for the next completion instead would wake the control thread at each of them, and
-    every time it takes the interpreter's lock from the workers.
+    Waiting for the next completion instead would wake the control thread at each of them, and every time it would
+    take the interpreter's lock from the workers.
     """
     if held < _PLENTY:
         return False

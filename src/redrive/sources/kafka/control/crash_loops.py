@@ -1,12 +1,11 @@
 """
-A record that kills the whole consumer, found and put aside.
+Crash loops.
 
-Owns the bound on crash loops. Every start at a partition is noted beside its offset before its
-first records run. Where several starts came to no clean end and no progress, its records run one
-at a time, also among the partitions to which that happened, each noted as alone before it begins.
-Where they run is for others to know; if the consumer dies of one all the same, the one that was
-alone several times then is not run again: it is a dead letter of the disposition `crash_loop`.
-Used by the control thread only.
+Owns finding the record that kills the whole consumer. Before the first records of a partition run, the consumer
+commits a note of this start. After `crash_loop_limit` starts without progress or a clean end, the records of the
+affected partitions run isolated, one at a time between all of them, and the note is marked so before each. A record
+that was isolated in three crashes is not run again: it becomes a dead letter (`crash_loop`). Used by the control
+thread only; knows no engine.
 """
 
 from __future__ import annotations
@@ -17,40 +16,40 @@ from typing import TYPE_CHECKING
 
 from redrive.core.letter import Category, Failure
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.records.disposition import Disposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from redrive.sources.kafka.control.partition import Partition
-    from redrive.sources.kafka.offsets.start_note import Boots
+    from redrive.sources.kafka.offsets.start_note import StartNote
     from redrive.sources.kafka.records.record import Assignment, Record
 
 _log = logging.getLogger("redrive.kafka")
-CRASH_LOOP = "crash_loop"
-_ALONE_TIMES = 3  # a record is convicted by so many crashes while nothing ran beside it
+_CONVICTING = 3  # crashes while only this record ran
 
 
 class _Suspects:
-    """The records of one partition that run one at a time."""
+    """The records of one partition that run isolated."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left  # how many are still to run alone
+    def __init__(self, partition: Partition, left: int) -> None:
+        self.partition = partition
+        self.left = left  # records that still run isolated
         self.waiting: deque[Record] = deque()
         self.running: Record | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether the one that runs has not ended."""
+        """Whether its record still runs."""
         return self.running is not None and not self.running.done
 
 
-class Quarantine:
+class CrashLoopGuard:
     """
-    Admits records, those of a partition in quarantine one at a time.
+    Admits records; those of a partition in a crash loop one at a time.
 
-    *limit* starts without progress begin it, for *window* records. *commit* makes a partition's
-    note durable; *bury* takes the dead letter of a record that is convicted; *run* takes the record
-    whose turn it is.
+    *limit* starts without progress begin the isolation, for *window* records; 0 turns it off. *commit* makes a
+    partition's note durable, *bury* takes the dead letter of a convicted record, *run* the record to run isolated.
     """
 
     def __init__(
@@ -62,30 +61,32 @@ class Quarantine:
         run: Callable[[list[Record]], None],
     ) -> None:
         self._limit, self._window, self._commit, self._bury, self._run = limit, window, commit, bury, run
-        self._unnoted: set[Partition] = set()
-        self._suspects: dict[Partition, _Suspects] = {}
+        self._unnoted: dict[Assignment, Partition] = {}
+        self._suspects: dict[Assignment, _Suspects] = {}
 
-    def assigned(self, partition: Partition, note: Boots) -> None:
-        """Take in what an earlier owner noted of *partition*."""
-        partition.boots = note.starts + 1
-        self._unnoted.add(partition)
+    def assigned(self, partition: Partition, note: StartNote) -> None:
+        """Take in the note that an earlier owner of *partition* left."""
+        if not self._limit:
+            return
+        partition.starts = note.starts + 1
+        self._unnoted[partition.assignment] = partition
         if note.starts >= self._limit:
-            self._suspects[partition] = _Suspects(self._window)
-            partition.alone = note.alone
-            partition.boots -= note.alone  # it counts on when its turn comes, not when a neighbour's does
-            form = "%s was begun %d times without progress; its records run one at a time"
+            self._suspects[partition.assignment] = _Suspects(partition, self._window)
+            partition.isolated = note.isolated
+            partition.starts -= note.isolated  # counted when its own record runs, not when a neighbour's does
+            form = "%s was started %d times without progress; its records run one at a time"
             _log.error(form, partition.name, note.starts)
-        partition.convicts = note.alone and note.starts >= self._limit + _ALONE_TIMES
+        partition.convicts = note.isolated and note.starts >= self._limit + _CONVICTING
 
     def admit(self, records: list[Record]) -> list[Record]:
-        """Note the start of their partitions, durably; return those that are free to run."""
+        """Commit the start of their partitions; return the records that may run in parallel."""
         if self._unnoted and records:
-            self._note({record.assignment.state for record in records} & self._unnoted)
+            self._note({record.assignment for record in records} & self._unnoted.keys())
         if not self._suspects:
             return records
         free = []
         for record in records:
-            suspects = self._suspects.get(record.assignment.state)
+            suspects = self._suspects.get(record.assignment)
             if suspects is None:
                 free.append(record)
             else:
@@ -93,65 +94,70 @@ class Quarantine:
         return [*free, *self.step()]
 
     def step(self) -> list[Record]:
-        """Run the record whose turn it is alone, if it is anybody's; return those of partitions that are free again."""
+        """Run the next suspect if none runs; return the records of partitions whose isolation has ended."""
+        if not self._suspects:
+            return []
         free: list[Record] = []
-        for partition, suspects in list(self._suspects.items()):
+        for suspects in list(self._suspects.values()):
             if suspects.left <= 0 and not suspects.busy:
-                free += self._end(partition, suspects)
+                free += self._end(suspects)
         if free or any(suspects.busy for suspects in self._suspects.values()):
             return free
-        first = next((each for each, suspects in self._suspects.items() if suspects.waiting), None)
+        first = next((each for each in self._suspects.values() if each.waiting), None)
         if first is not None:
-            self._suspects[first] = self._suspects.pop(first)  # the others come first next time
-            self._next(first, self._suspects[first])
+            owner = first.partition.assignment
+            self._suspects[owner] = self._suspects.pop(owner)  # the other partitions come first next time
+            self._next(first)
         return free
 
     def drop(self, leaving: Collection[Assignment]) -> None:
-        """Forget what waits of partitions that go."""
-        for partition in [each for each in self._suspects if each.assignment in leaving]:
-            partition.dropped += len(self._suspects.pop(partition).waiting)
-        self._unnoted = {each for each in self._unnoted if each.assignment not in leaving}
+        """Forget the waiting records of revoked partitions."""
+        for assignment in leaving:
+            self._unnoted.pop(assignment, None)
+            if (suspects := self._suspects.pop(assignment, None)) is not None:
+                suspects.partition.dropped += len(suspects.waiting)
 
-    def _note(self, fresh: set[Partition]) -> None:
-        for partition in fresh:
+    def _note(self, fresh: set[Assignment]) -> None:
+        partitions = [self._unnoted.pop(assignment) for assignment in fresh]
+        for partition in partitions:
             partition.noted, partition.dirty = True, True
-            partition.boot_at = partition.tracker.watermark
-        self._unnoted -= fresh
-        if fresh:
-            self._commit(fresh)
+            partition.started_at = partition.tracker.watermark
+        if partitions:
+            self._commit(partitions)
 
-    def _next(self, partition: Partition, suspects: _Suspects) -> None:
-        is_first, record = suspects.running is None, suspects.waiting.popleft()
+    def _next(self, suspects: _Suspects) -> None:
+        partition, is_first, record = suspects.partition, suspects.running is None, suspects.waiting.popleft()
         suspects.running = record
         suspects.left -= 1
         if partition.convicts:
             partition.convicts = False
-            self._bury(_convicted(record, partition.boots))
+            self._bury(_convicted(record, partition.starts))
             return
         if is_first:
-            partition.boots = (partition.boots if partition.alone else self._limit) + 1
-            partition.alone = True
-        if is_first or partition.tracker.watermark != partition.boot_at:
+            partition.starts = (partition.starts if partition.isolated else self._limit) + 1
+            partition.isolated = True
+        if is_first or partition.tracker.watermark != partition.started_at:
             partition.dirty = True
-            self._commit({partition})
+            self._commit([partition])
         self._run([record])
 
-    def _end(self, partition: Partition, suspects: _Suspects) -> list[Record]:
-        """Let a partition run freely again: whatever killed the consumer was not among so many records."""
-        del self._suspects[partition]
-        partition.alone = False
+    def _end(self, suspects: _Suspects) -> list[Record]:
+        """End the isolation of a partition: the killer was not among so many records."""
+        partition = suspects.partition
+        del self._suspects[partition.assignment]
+        partition.isolated = False
         partition.dirty = True
-        _log.warning("%s is out of quarantine", partition.name)
+        _log.warning("%s is out of its crash loop; its records run in parallel again", partition.name)
         return list(suspects.waiting)
 
 
 def _convicted(record: Record, times: int) -> CompletionEvent:
     failure = Failure(
         error_type="ConsumerCrashed",
-        message=f"the consumer died {times} times at this record, the last times with nothing running beside it",
+        message=f"the consumer died {times} times at this record, the last {_CONVICTING} times while only it ran",
         category=Category.RESOURCE,
-        rule=f"alone in {_ALONE_TIMES} crashes",
+        rule=f"isolated in {_CONVICTING} crashes",
         terminal=True,
-        fingerprint=CRASH_LOOP,
+        fingerprint=Disposition.CRASH_LOOP,
     )
-    return CompletionEvent(record, CompletionStatus.FAILURE, times, failure, CRASH_LOOP)
+    return CompletionEvent(record, CompletionStatus.FAILURE, times, failure, Disposition.CRASH_LOOP)

@@ -1,9 +1,9 @@
 """
-What follows when one record holds back a partition's commits for too long.
+Stalled partitions.
 
-Owns the rule (`what_to_do`) and the words for it, and remembers which record stands at the
-watermark of each partition. It gives a record up by asking whoever runs it: that it ended
-meanwhile is for them to know. Reads no clock; knows no Kafka client.
+Owns what happens when one record holds back a partition's commits for too long: the rule (`what_to_do`), its texts,
+and which record is at the watermark of each partition. To give a record up it asks the work manager, which knows
+whether the record has ended. Reads no clock; knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Literal
 from redrive.core.letter import Category, Failure
 from redrive.errors import SourceError
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
+from redrive.sources.kafka.records.disposition import Disposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from redrive.sources.kafka.config import StallPolicy
     from redrive.sources.kafka.control.partition import Partition
-    from redrive.sources.kafka.records.record import Record
+    from redrive.sources.kafka.records.record import Assignment, Record
 
 Step = Literal["nothing", "tell", "give_up", "leave"]
-STALLED = "stalled"
 _WAY_OUT = "the consumer leaves its group, as kafka.stall_policy says; start it again, or raise kafka.stall_after_ms"
-_ROOM = 1000  # records remembered beyond those that were open when last counted
+_ROOM = 1000  # records kept beyond those that were open at the last count
 
 
 def what_to_do(policy: StallPolicy, still: float, limit: float, *, tried: bool, ended: bool) -> Step:
     """
-    Return what follows when a partition has stood still for *still* seconds.
+    Return what to do when the watermark of a partition has not moved for *still* seconds.
 
-    *tried* says whether the record at its watermark has begun a try, *ended* whether its worker is
-    through with it. A record that was never tried has done nothing wrong, so it is not given up; one
-    that has ended waits for the broker or for a flood to pass, and neither step would help it.
+    *tried* tells whether the record at the watermark has begun a try, *ended* whether its worker is done with it. A
+    record that was never tried is not at fault, so it is not given up. A record that has ended waits for the broker
+    or for a flood to pass, so neither step would help it.
     """
     if still <= limit:
         return "nothing"
@@ -46,35 +46,35 @@ def what_to_do(policy: StallPolicy, still: float, limit: float, *, tried: bool, 
 
 class Stalls:
     """
-    Watches the watermarks, and does what *policy* says about one that stands still for *limit* seconds.
+    Watches the watermarks, and applies *policy* to one that has not moved for *limit* seconds.
 
-    *give_up* takes the completion of a record that is to become a dead letter.
+    *give_up* takes the completion of a record that becomes a dead letter.
     """
 
     def __init__(self, policy: StallPolicy, limit: float, give_up: Callable[[CompletionEvent], None]) -> None:
         self._policy, self._limit, self._give_up = policy, limit, give_up
-        self._open: list[Record] = []  # received and, when last looked at, not done; in the order of each partition
+        self._open: list[Record] = []  # not done at the last look; in order within each partition
         self._room = _ROOM
 
     def admit(self, records: list[Record]) -> None:
-        """Remember *records*, if the policy is ever to do something about one."""
+        """Keep *records*, if the policy may have to act on one."""
         if self._policy != "warn":
             self._open += records
             if len(self._open) > self._room:
                 self._tidy()
 
-    def told(self, partitions: Collection[Partition], now: float) -> list[str]:
-        """Return a sentence for each of *partitions* that stands still."""
+    def reasons(self, partitions: Collection[Partition], now: float) -> list[str]:
+        """Return a sentence for each stalled partition."""
         ages = ((each, each.looked_at(now)) for each in partitions)
         return [_sentence(each, still) for each, still in ages if still > self._limit]
 
     def act(self, partitions: Collection[Partition], now: float) -> None:
-        """Do what the policy says; raise SourceError if that is to leave the group."""
+        """Apply the policy; raise SourceError if that is to leave the group."""
         if self._policy == "warn":
             return
         heads = self._heads()
         for partition in partitions:
-            head, still = heads.get(partition), partition.looked_at(now)
+            head, still = heads.get(partition.assignment), partition.looked_at(now)
             if head is None:
                 continue
             step = what_to_do(self._policy, still, self._limit, tried=head.attempts > 0, ended=head.ended)
@@ -83,16 +83,16 @@ class Stalls:
             elif step == "leave":
                 raise SourceError(f"{_sentence(partition, still)}; {_WAY_OUT}")
 
-    def _heads(self) -> dict[Partition, Record]:
+    def _heads(self) -> dict[Assignment, Record]:
         """Return the first record of each partition that is not done."""
         self._tidy()
-        heads: dict[Partition, Record] = {}
+        heads: dict[Assignment, Record] = {}
         for record in self._open:
-            heads.setdefault(record.assignment.state, record)
+            heads.setdefault(record.assignment, record)
         return heads
 
     def _tidy(self) -> None:
-        """Forget what is done: its content must not stay in memory."""
+        """Forget records that are done, to free their content."""
         self._open = [each for each in self._open if not each.assignment.closed and not each.done]
         self._room = 2 * len(self._open) + _ROOM
 
@@ -108,6 +108,6 @@ def _given_up(record: Record, still: float) -> CompletionEvent:
         category=Category.RESOURCE,
         rule="kafka.stall_policy is dlq_head",
         terminal=True,
-        fingerprint=STALLED,
+        fingerprint=Disposition.STALLED,
     )
-    return CompletionEvent(record, CompletionStatus.FAILURE, record.attempts, failure, STALLED)
+    return CompletionEvent(record, CompletionStatus.FAILURE, record.attempts, failure, Disposition.STALLED)

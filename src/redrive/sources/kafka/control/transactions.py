@@ -1,11 +1,10 @@
 """
 Outputs, dead letters and offsets in one transaction.
 
-Owns the exactly-once mode: what a record came to is kept until a Kafka transaction holds its
-outputs or its dead letter together with the offsets that say that it is done. An output commits
-only with an offset map that contains its record: what does not fit into the map waits. After an
-error the transaction is aborted and everything in it is tried again. Takes the place of both
-the commits and the dead-letter publisher. Used by the control thread only.
+Owns the exactly-once mode. The result of a record is kept until one Kafka transaction holds its outputs or its dead
+letter together with the offsets that mark it as done. An output commits only with an offset map that contains its
+record; results that do not fit into the map wait. After an error the transaction is aborted and tried again. Used by
+the control thread only.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from redrive.engine.clock import new_id, unix_ms
 from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.client.errors import said
-from redrive.sources.kafka.client.unbatched import ALONE, TOO_LARGE
-from redrive.sources.kafka.dead_letters.headers import dead_letter_headers
-from redrive.sources.kafka.execution.producing import ANY_PARTITION, Output
-from redrive.sources.kafka.offsets.done_map import LIMIT, fits, write_map
-from redrive.sources.kafka.offsets.rice_code import NARROW, WIDE
+from redrive.sources.kafka.client.settings import TOO_LARGE, transaction_settings
+from redrive.sources.kafka.control.results import log_given_up
+from redrive.sources.kafka.dead_letters.codec import codec_of, failed_record
+from redrive.sources.kafka.health import DeadLetterCounts
+from redrive.sources.kafka.offsets.done_map import MapRoom, fits, write_map
+from redrive.sources.kafka.records.output import ANY_PARTITION, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from redrive.core.policy import RetryPolicy
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
-    from redrive.sources.kafka.control.partition import Partition
+    from redrive.sources.kafka.control.partition import Partition, Partitions
+    from redrive.sources.kafka.dead_letters.publisher import HaltsPartitions
     from redrive.sources.kafka.dead_letters.topics import DeadLetterTopics
     from redrive.sources.kafka.records.completion import CompletionEvent
     from redrive.sources.kafka.records.record import Assignment, Record
 
 _log = logging.getLogger("redrive.kafka")
 _LIMIT = 15.0  # seconds for one step of a transaction
-_LOOK = 2.0  # seconds for the question whether a topic is there
+_LOOK = 2.0  # seconds to ask whether a topic exists
 _QUICK = 0.05  # seconds between transactions when nothing is left to do
 _FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
-_LEAST_ROOM = 256  # characters; a broker that allows fewer gets another alphabet
 
 
 class _Result(NamedTuple):
-    """What a record came to: the messages that must be in the transaction which commits it."""
+    """The result of a record: the messages that must be in the transaction that commits it."""
 
     record: Record
     messages: tuple[Output, ...]
@@ -56,7 +56,7 @@ class _Result(NamedTuple):
 
 
 class _Failing(NamedTuple):
-    """What is known of a partition whose last transaction failed."""
+    """A partition whose last transaction failed."""
 
     tries: int = 0  # in a row
     not_before: float = 0.0
@@ -72,10 +72,9 @@ class _Part(NamedTuple):
 
 class Transactions:
     """
-    Commits results in transactions, at most one in *commit_interval_ms* while work goes on.
+    Commits results in transactions, at most one in *commit_interval_ms* while there is work.
 
-    *delivered* hears of each record that is committed; *halt* and *resume* hear of partitions whose
-    transactions fail again and again, and succeed again.
+    *halts* gets the partitions whose transactions fail again and again, and those whose transactions succeed again.
     """
 
     def __init__(
@@ -86,43 +85,44 @@ class Transactions:
         topics: DeadLetterTopics | None,
         clock: Clock,
         *,
-        delivered: Callable[[Record], None],
-        halt: Callable[[Assignment, str], None],
-        resume: Callable[[Assignment], None],
+        partitions: Partitions,
+        halts: HaltsPartitions,
     ) -> None:
         self._config, self._group, self._policy, self._topics, self._clock = config, group, policy, topics, clock
-        self._done, self._halt, self._resume = delivered, halt, resume
+        self._partitions, self._halts, self._codec = partitions, halts, codec_of(config)
         self._interval = config.commit_interval_ms / 1000
-        self._alphabet, self._limit = WIDE, LIMIT
+        self._room = MapRoom()
         self._results: list[_Result] = []
         self._consumer: Consumer
-        self._partitions: Callable[[], Collection[Partition]]
         self._last = self._not_before = 0.0
-        self._failing: dict[Assignment, _Failing] = {}  # these have a transaction each: one may hold up itself only
-        self._there: set[str] = set()  # topics that are known to exist
-        self._alone: dict[str, int] = {}  # of each message, once a batch was larger than its topic takes
+        self._failing: dict[
+            Assignment, _Failing
+        ] = {}  # these have a transaction each, so that one does not hold up the others
+        self._existing: set[str] = set()  # topics that are known to exist
+        self._unbatched = False  # set once a batch was larger than its topic takes
         self._asked = False  # whether the broker was asked to commit
-        self._in_doubt: list[_Part] = []  # … and did not say whether it has
-        self.published = 0  # dead letters
-        self.failures = 0
+        self._in_doubt: list[_Part] = []  # the broker was asked to commit them and did not answer
+        self._published = 0  # dead letters
+        self.commit_failures = 0
         self.last_error = ""
-        self._name = (
-            config.transactional_id or f"redrive-{group}-{new_id()}"
-        )  # one for life: a new producer ends the old
+        # One name for the whole life: a new producer of this name fences the old one.
+        self._name = config.transactional_id or f"redrive-{group}-{new_id()}"
         self._producer = self._connect()
 
     @property
-    def pending(self) -> int:
-        """How many dead letters are in no transaction yet."""
-        return sum(result.is_dead for result in self._results)
+    def callbacks(self) -> dict[str, Any]:
+        """The callbacks of the consumer: none, transactions commit by themselves."""
+        return {}
 
-    def age(self, now: float) -> float:
-        """Return for how many seconds the oldest of them has waited, 0 if there is none."""
-        return now - next((result.since for result in self._results if result.is_dead), now)
+    def dead_letters(self, now: float) -> DeadLetterCounts:
+        """Return what became of dead letters so far."""
+        pending = [result.since for result in self._results if result.is_dead]
+        age = now - pending[0] if pending else 0.0
+        return DeadLetterCounts(self._published, len(pending), age, self.commit_failures)
 
-    def open(self, consumer: Consumer, partitions: Callable[[], Collection[Partition]]) -> None:
-        """Fence whoever had this producer's name before; raise SourceError if the broker has no transactions."""
-        self._consumer, self._partitions = consumer, partitions
+    def open(self, consumer: Consumer) -> None:
+        """Fence an earlier producer of the same name; raise SourceError if the broker has no transactions."""
+        self._consumer = consumer
         try:
             self._producer.init_transactions(_LIMIT)
         except KafkaException as error:
@@ -132,38 +132,45 @@ class Transactions:
         """Commit *record*, with its outputs, in the next transaction."""
         self._results.append(_Result(record, record.outputs, is_dead=False))
 
-    def publish(self, event: CompletionEvent) -> None:
+    def assigned(self, _assignments: Collection[Assignment], _is_stopping: Callable[[], bool]) -> None:
+        """Do nothing: a transaction needs to know nothing of new partitions."""
+
+    def bury(self, event: CompletionEvent) -> None:
         """Commit the record of *event*, with its dead letter, in the next transaction."""
-        record, now = event.record, unix_ms()
-        age = self._clock.monotonic() - record.first_failed if record.first_failed else 0.0
-        headers = dead_letter_headers(event, self._group, failed_at=now, first_failed_at=now - int(age * 1000))
+        record = event.record
+        if self._topics is None:
+            log_given_up(event)
+            self.succeeded(record)
+            return
+        now = self._clock.monotonic()
+        parts = self._codec.encode(failed_record(event, self._group, now_ms=unix_ms(), monotonic=now))
         topic = self._config.dlq_topic(record.topic)
-        known = self._topics.partitions(topic) if self._topics is not None else 0
-        partition = record.partition if record.partition < known else ANY_PARTITION
-        letter = Output(topic=topic, value=record.value, key=record.key, headers=tuple(headers), partition=partition)
-        self._results.append(_Result(record, (letter,), is_dead=True, since=self._clock.monotonic()))
+        partition = record.partition if record.partition < self._topics.partitions(topic) else ANY_PARTITION
+        headers = tuple(parts.headers)
+        letter = Output(topic=topic, value=parts.value, key=parts.key, headers=headers, partition=partition)
+        self._results.append(_Result(record, (letter,), is_dead=True, since=now))
 
     def poll(self) -> None:
-        """Run a transaction, if it is time to and there is something to commit."""
+        """Run a transaction, if it is time and there is something to commit."""
         now = self._clock.monotonic()
-        idle = sum(each.tracker.open for each in self._partitions()) <= len(self._results)
+        idle = sum(each.tracker.open for each in self._partitions.all) <= len(self._results)
         if now >= self._not_before and now - self._last >= (min(_QUICK, self._interval) if idle else self._interval):
-            self._run([each for each in self._partitions() if self._is_due(each.assignment, now)])
+            self._run([each for each in self._partitions.all if self._is_due(each.assignment, now)])
 
-    def step(self, _consumer: Consumer, _partitions: Collection[Partition], _now: float, *, idle: bool) -> None:
-        """Do nothing: `poll` does it all."""
+    def step(self, _now: float, *, idle: bool) -> None:
+        """Do nothing: `poll` runs the transactions, also while a partition drains."""
 
-    def now(self, _consumer: Consumer, partitions: Collection[Partition]) -> None:
-        """Run a transaction for *partitions*, whether it is time to or not."""
+    def commit(self, partitions: Collection[Partition]) -> None:
+        """Run a transaction for *partitions* now."""
         self._run(partitions)
 
     def forget(self, assignment: Assignment) -> None:
-        """Drop what is not committed of a partition that is no longer ours: the next owner has it."""
+        """Drop what is not committed of an assignment that has ended: the next owner gets it."""
         self._results = [result for result in self._results if result.record.assignment is not assignment]
         self._failing.pop(assignment, None)
 
     def close(self) -> None:
-        """Leave; what is not committed by now will run again elsewhere."""
+        """Close the producer; what is not committed by now runs again elsewhere."""
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
 
     # ------------------------------------------------------------------ one transaction
@@ -173,11 +180,11 @@ class Transactions:
         if self._in_doubt and not self._settled():
             return
         together: list[Partition] = []
-        alone: list[Partition] = []
+        in_own_transaction: list[Partition] = []
         for each in partitions:
-            (alone if each.assignment in self._failing else together).append(each)
+            (in_own_transaction if each.assignment in self._failing else together).append(each)
         self._commit(together)
-        for each in alone:
+        for each in in_own_transaction:
             if not self._in_doubt:
                 self._commit([each])
 
@@ -186,7 +193,7 @@ class Transactions:
         return failing is None or now >= failing.not_before
 
     def _commit(self, partitions: Iterable[Partition]) -> None:
-        """Run one transaction with what there is of *partitions*."""
+        """Run one transaction with the results of *partitions*."""
         found = [part for each in partitions if (part := self._part(each)) is not None]
         parts = [part for part in found if not self._is_put_off(part)]
         if not parts:
@@ -200,28 +207,30 @@ class Transactions:
 
     def _is_put_off(self, part: _Part) -> bool:
         """
-        Put *part* off if a topic that it writes to is not there; return whether that was done.
+        Put *part* off if a topic that it writes to does not exist; return whether that was done.
 
-        The client would wait for the topic, and everybody for the client, until the transaction is out of time.
+        Otherwise the client would wait for the topic until the transaction times out, and all partitions with it.
         """
-        topics = {message.topic for result in part.results for message in result.messages} - self._there
+        topics = {message.topic for result in part.results for message in result.messages} - self._existing
         try:
             for topic in topics:
                 found = self._producer.list_topics(topic, _LOOK).topics[topic]
                 if found.error is not None:
-                    raise KafkaException(found.error)  # noqa: TRY301 - said as one that the question itself raises
-                self._there.add(topic)
+                    raise KafkaException(found.error)  # noqa: TRY301 - handled like an error of the request itself
+                self._existing.add(topic)
         except KafkaException as error:
-            self.failures += 1
-            self.last_error = f"its outputs or dead letters cannot be sent: {said(error.args[0], self._config)}"
+            self.commit_failures += 1
+            self.last_error = f"cannot send its outputs or dead letters: {said(error.args[0], self._config)}"
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                self.last_error = f"there is no topic {topic!r} for its outputs or dead letters; create it"
+                self.last_error = (
+                    f"its outputs or dead letters need the topic {topic!r}, which does not exist; create it"
+                )
             self._put_off(part.partition)
             return True
         return False
 
     def _part(self, partition: Partition) -> _Part | None:
-        """Return what can be committed of *partition*: as many results as its offset map has room for."""
+        """Return what can be committed of *partition*: as many results as fit into its offset map."""
         results = [result for result in self._results if result.record.assignment is partition.assignment]
         if not results and not partition.dirty:
             return None
@@ -231,12 +240,13 @@ class Transactions:
         if watermark is None:
             return None
         partition.gaps = len(ranges)
-        place = watermark, write_map(watermark, ranges, limit=self._limit, alphabet=self._alphabet)
+        room = self._room
+        place = watermark, write_map(watermark, ranges, limit=room.limit, alphabet=room.alphabet)
         partition.dirty = False
         return None if place == partition.committed and not count else _Part(partition, place, results[:count])
 
     def _fitting(self, partition: Partition, results: list[_Result]) -> int:
-        """Return how many of *results*, lowest first, can be done with a map that leaves nothing out."""
+        """Return how many of *results*, lowest offset first, fit into the map."""
         if self._fits(partition, results):  # nearly always
             return len(results)
         low, high = 0, len(results) - 1
@@ -247,7 +257,7 @@ class Transactions:
 
     def _fits(self, partition: Partition, results: list[_Result]) -> bool:
         watermark, ranges = partition.tracker.if_done({result.record.offset for result in results})
-        return watermark is None or fits(watermark, ranges, limit=self._limit, alphabet=self._alphabet)
+        return watermark is None or fits(watermark, ranges, limit=self._room.limit, alphabet=self._room.alphabet)
 
     def _transact(self, parts: list[_Part]) -> None:
         producer, self._asked = self._producer, False
@@ -284,26 +294,26 @@ class Transactions:
         for part in parts:
             part.partition.committed = part.place
             for result in part.results:
-                self.published += result.is_dead
+                self._published += result.is_dead
                 if result.is_dead and self._topics is not None:
                     self._topics.taken(result.messages[0].topic)
-                self._done(result.record)
+                self._partitions.complete(result.record)
             part.partition.dirty = False
             self._failing.pop(part.partition.assignment, None)
-            self._resume(part.partition.assignment)
+            self._halts.resume(part.partition.assignment)
         self.last_error = ""
 
     def _failed(self, parts: list[_Part], error: KafkaError) -> None:
-        self.failures += 1
+        self.commit_failures += 1
         self.last_error = error.str()
-        self._there.clear()  # one of them may be gone
+        self._existing.clear()  # one of them may have been deleted
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
-            self._shorten()
+            self._room.shrink()
         if error.code() in TOO_LARGE:
-            self._alone = ALONE
+            self._unbatched = True
         if not self._abort(fatal=error.fatal()) and self._asked:
             self._in_doubt = parts
-        form = "a transaction of %s failed and is tried again: %s"
+        form = "a transaction of %s failed, will retry: %s"
         _log.warning(form, ", ".join(part.partition.name for part in parts), self.last_error)
         for part in parts:
             self._put_off(part.partition)
@@ -314,39 +324,39 @@ class Transactions:
         delay = self._policy.delay(tries, self._clock.draw())
         self._failing[partition.assignment] = _Failing(tries, self._clock.monotonic() + delay)
         if tries >= self._policy.max_attempts:
-            self._halt(partition.assignment, f"its transactions fail: {self.last_error}")
+            self._halts.halt(partition.assignment, f"its transactions fail: {self.last_error}")
 
     def _abort(self, *, fatal: bool) -> bool:
-        """Take back what was sent, and start a new producer; return whether it is known to be taken back."""
+        """Abort the transaction and start a new producer; return whether the abort is certain."""
         try:
             if not fatal:
                 self._producer.abort_transaction(_LIMIT)
         except KafkaException as error:
             fatal = True
-            _log.warning("a transaction could not be aborted: %s", error.args[0].str())
+            _log.warning("cannot abort a transaction: %s", error.args[0].str())
         try:
-            # Also after an abort: the numbers of messages that the broker refused are missing, and for that it would
-            # refuse the next transaction, too, though it is another partition's.
-            self._begin_anew()
-        except KafkaException as error:  # the next transaction says so, and starts another one
-            _log.warning("a new producer could not begin: %s", error.args[0].str())
+            # Also after an abort: the sequence numbers of refused messages are missing, and the broker would refuse
+            # the next transaction too, even one of another partition.
+            self._restart()
+        except KafkaException as error:  # the next transaction fails for the same reason, and restarts it again
+            _log.warning("cannot start a new transactional producer: %s", error.args[0].str())
         return not fatal
 
-    def _begin_anew(self) -> None:
-        """Start a new producer of the same name: whatever the old one had open is committed or aborted after this."""
+    def _restart(self) -> None:
+        """Start a new producer of the same name: the broker then ends the old one's open transaction."""
         self._producer = self._connect()
         self._producer.init_transactions(_LIMIT)
 
     def _settled(self) -> bool:
-        """Find out whether a commit that nobody answered was carried out; False while that cannot be known."""
+        """Find out whether an unanswered commit was carried out; return False while that is unknown."""
         parts = [part for part in self._in_doubt if not part.partition.assignment.closed]
         try:
-            self._begin_anew()
+            self._restart()
             found = self._consumer.committed([_place(part) for part in parts], _LIMIT) if parts else []
         except KafkaException as error:
             tries = max((each.tries for each in self._failing.values()), default=1)
             self._not_before = self._clock.monotonic() + self._policy.delay(tries, self._clock.draw())
-            _log.warning("whether a transaction was committed is not known yet: %s", error.args[0].str())
+            _log.warning("cannot tell yet whether a transaction was committed, will ask again: %s", error.args[0].str())
             return False
         self._in_doubt = []
         there = [(each.offset, (each.metadata or "").rstrip("\0")) for each in found]
@@ -354,27 +364,8 @@ class Transactions:
             self._committed(parts)
         return True
 
-    def _shorten(self) -> None:
-        """Write smaller maps: this broker allows less than others."""
-        if self._limit // 2 >= _LEAST_ROOM:
-            self._limit //= 2
-        else:
-            self._alphabet = NARROW
-
     def _connect(self) -> Producer:
-        return Producer({
-            "linger.ms": 5,
-            "message.max.bytes": 1_000_000_000,  # the topics' own limits decide
-            "allow.auto.create.topics": True,  # if the broker does: by asking for one, not only by writing to it
-            **self._config.client_settings("producer"),
-            **self._config.producer_settings,
-            **self._alone,
-            "enable.idempotence": True,
-            "acks": "all",
-            "transactional.id": self._name,
-            "transaction.timeout.ms": self._config.transaction_timeout_ms,
-            "message.timeout.ms": self._config.transaction_timeout_ms,
-        })  # fmt: skip
+        return Producer(transaction_settings(self._config, self._name, unbatched=self._unbatched))
 
 
 def _place(part: _Part) -> TopicPartition:

@@ -1,10 +1,9 @@
 """
-What dead letters of others say of themselves.
+The header dialects of dead letters.
 
-Owns the header languages of the producers of dead letters that we know: our own consumer,
-Spring, Kafka Connect, Kafka Streams, the broker's share groups (KIP-1191) and consumers that
-write plain names. Of a name that stands there twice the last one counts. Whatever is missing
-or unreadable is absent, never an error. Knows no Kafka client.
+Owns how the known producers of dead letters describe a failure in headers: our own consumer, Spring, Kafka Connect,
+Kafka Streams, the broker's share groups (KIP-1191) and consumers that write plain names. Of a repeated name the last
+header counts. A header that is missing or unreadable is absent, never an error. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from redrive.sources.kafka.dead_letters.headers import NAMESPACE, PLAIN, Header, split
+from redrive.sources.kafka.dead_letters.headers import NAMESPACE, PLAIN, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from redrive.sources.kafka.records.dead_letter import Header
 
 _INT, _LONG = 4, 8  # bytes of a number in binary form
 _MOST_DIGITS = 19  # of a number as text
@@ -23,14 +24,14 @@ _MOST_DIGITS = 19  # of a number as text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """The names under which one kind of producer says things; empty where it does not say them."""
+    """The header names of one kind of producer; empty for what it does not write."""
 
     name: str
-    prefixes: tuple[str, ...]  # of headers that are its own and not the record's
+    prefixes: tuple[str, ...]  # of the producer's headers, which are not the record's
     topic: str
     partition: str = ""
     offset: str = ""
-    error_type: tuple[str, ...] = ()  # the first that is there counts: the cause before its wrapper
+    error_type: tuple[str, ...] = ()  # the first that is present counts: the cause before its wrapper
     message: tuple[str, ...] = ()
     causes: str = ""
     group: str = ""
@@ -43,7 +44,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a dead letter says: where it comes from, why it died, and its record's own headers."""
+    """What the headers of a dead letter tell: its source, its failure, and its record's own headers."""
 
     dialect: str
     topic: str = ""
@@ -51,18 +52,18 @@ class Account:
     offset: int | None = None
     error_type: str = ""
     message: str = ""
-    causes: str = ""  # what the error names beside its own words
+    causes: str = ""  # of the error
     group: str = ""
     attempt: int | None = None
     disposition: str = ""
-    timestamp: int | None = None  # ms, of the record as it first was
+    timestamp: int | None = None  # ms, of the original record
     failed_at: int | None = None  # ms
     first_failed_at: int | None = None  # ms
     own: tuple[Header, ...] = field(default=())
 
     @property
     def origin(self) -> str:
-        """Where it comes from, as letters write it: `kafka:orders/3@17`, or as much of it as is known."""
+        """The origin of its letter: `kafka:orders/3@17`, or as much of it as is known."""
         if self.partition is None or self.offset is None:
             return f"kafka:{self.topic}"
         return f"kafka:{self.topic}/{self.partition}@{self.offset}"
@@ -115,7 +116,7 @@ FOREIGN = (SPRING, CONNECT, STREAMS, SHARE, PLAINLY)
 
 
 def read_account(headers: Iterable[Header], *, home: str = "") -> Account:
-    """Return what *headers* say; a dead letter that names no topic of its own comes from *home*."""
+    """Return what *headers* tell; a dead letter that names no source topic comes from *home*."""
     pairs = tuple(headers)
     own, ours = split(pairs)
     if PLAIN[2] in ours:

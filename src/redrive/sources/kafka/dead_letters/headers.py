@@ -1,10 +1,9 @@
 """
-What a dead letter says of itself.
+The headers of dead letters.
 
-Owns the headers of records in a dead-letter topic. The record's own stay as they are and
-come first; ours come last, so that whoever looks for the last one of a name finds ours.
-A record that was a dead letter before carries one set of ours, never two: what it said then
-becomes a line of its history. Knows no Kafka client and no clock.
+Owns the headers of records in a dead-letter topic. The record's own headers stay unchanged and come first; ours come
+last, so that a reader that takes the last header of a name finds ours. A record that was a dead letter before has one
+set of ours, never two: the earlier set becomes an entry of its history. Knows no Kafka client and no clock.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
     from redrive.core.letter import Failure
     from redrive.sources.kafka.records.completion import CompletionEvent
+    from redrive.sources.kafka.records.dead_letter import Header
     from redrive.sources.kafka.records.record import Record
 
-Header = tuple[str, bytes | None]
 NAMESPACE = "x-redrive-"
 PLAIN = ("x-error-reason", "x-retry-attempt", "source-topic", "partition", "offset", "epoch")
 REASON_LIMIT = 1024  # bytes
@@ -38,9 +37,9 @@ _TIMESTAMP, _TIMESTAMP_TYPE = f"{NAMESPACE}timestamp", f"{NAMESPACE}timestamp-ty
 _REPLAYS = f"{NAMESPACE}replays"
 _CAUSES = f"{NAMESPACE}causes"
 _TRACEBACK, _TRACEBACK_LIMIT = f"{NAMESPACE}traceback", 8192  # bytes
-_MOST_DIGITS = 9  # of a number that we wrote; anybody may write headers
-_KEPT = (_REPLAYS,)  # survives from one dead letter to the next
-_REMEMBERED = {  # what a line of history says, and the header it says it from
+_MOST_DIGITS = 9  # of a number that we wrote; other programs may write headers too
+_KEPT = (_REPLAYS,)  # carried over from one dead letter to the next
+_REMEMBERED = {  # the fields of a history entry, and the header of each
     "topic": "source-topic",
     "partition": "partition",
     "offset": "offset",
@@ -59,7 +58,7 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
     topic, partition, epoch = _from(owner.topic, owner.partition, owner.epoch)
     kind = "" if failure is None else failure.error_type
     attempt, disposition, error, reader, clock = _fate(
-        event.attempt, event.disposition, kind, group, record.timestamp_type
+        event.attempt, event.disposition or "", kind, group, record.timestamp_type
     )
     return [
         *own,
@@ -85,12 +84,12 @@ def dead_letter_headers(event: CompletionEvent, group: str, *, failed_at: int, f
 
 
 def replayed(headers: Iterable[Header]) -> list[Header]:
-    """Return the headers of a dead letter that goes home: its own, its history and how often it was sent back."""
+    """Return the headers of a dead letter that is sent back now: its own, its history and the count of replays."""
     return once_more(homeward(headers))
 
 
 def homeward(headers: Iterable[Header]) -> list[Header]:
-    """Return the headers of a dead letter that will go home: its own, its history and how often it went before."""
+    """Return the headers of a dead letter to send back later: its own, its history and the count of replays so far."""
     own, before = split(headers)
     ours = {**_history(before), **({_REPLAYS: str(sent_back(before))} if sent_back(before) else {})}
     return [*own, *((each, text.encode()) for each, text in ours.items())]
@@ -103,13 +102,13 @@ def once_more(headers: list[Header]) -> list[Header]:
 
 
 def sent_back(ours: Mapping[str, bytes]) -> int:
-    """Return how often a dead letter was sent back, by *ours* of its headers; what is no such number is 0."""
+    """Return how often a dead letter was replayed, by *ours* of its headers; 0 if that is no number."""
     digits = ours.get(_REPLAYS, b"0")
     return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
 
 
 def identity(record: Record, group: str) -> str:
-    """Return what makes two copies of one dead letter the same: source, place and group."""
+    """Return the identity of a dead letter, the same for all copies: source, position and group."""
     owner = record.assignment
     return f"{owner.topic}/{owner.partition}/{record.offset}@{group}"
 
@@ -118,8 +117,8 @@ def split(headers: Iterable[Header]) -> tuple[list[Header], dict[str, bytes]]:
     """
     Return the headers that are not ours, in order, and ours by name.
 
-    The six plain names are common words: they are ours only where our mark says that we were
-    here, and then only the last of each.
+    The six plain names are common words: they are ours only in a message with our mark, and then only the last of
+    each.
     """
     pairs = list(headers)
     ours = {name: value or b"" for name, value in pairs if name.startswith(NAMESPACE)}
@@ -135,14 +134,14 @@ def split(headers: Iterable[Header]) -> tuple[list[Header], dict[str, bytes]]:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return *text* in at most *limit* bytes, and say so if something is missing."""
+    """Return *text* in at most *limit* bytes; an ellipsis marks a cut."""
     data = text.encode("utf-8", "replace")
     if len(data) <= limit:
         return data.decode()
     return data[: limit - 3].decode("utf-8", "ignore") + "…"
 
 
-# A thousand dead letters that wait for the broker's word share what they have in common.
+# Dead letters that wait for the broker's confirmation share what they have in common.
 
 
 @lru_cache(maxsize=1024)
@@ -168,7 +167,7 @@ def _written(said: Mapping[str, str | int]) -> tuple[Header, ...]:
 
 
 def _reason(event: CompletionEvent) -> bytes:
-    """Return the error's own words, as consumers that read this header expect them; its type has its own header."""
+    """Return the error's own text, as readers of this header expect it; its type has its own header."""
     failure = event.failure
     text = "" if failure is None else _own_text(failure) or failure.error_type
     data = text.encode("utf-8", "replace")
@@ -180,7 +179,7 @@ def _own_text(failure: Failure) -> str:
 
 
 def _causes(failure: Failure | None) -> tuple[Header, ...]:
-    """Return what an error names beside its own words: its causes, and the members of a group."""
+    """Return the causes of an error, and the members of an exception group."""
     if failure is None or failure.own_text is None:
         return ()
     rest = failure.message.removeprefix(failure.own_text).strip("\n")
@@ -188,14 +187,14 @@ def _causes(failure: Failure | None) -> tuple[Header, ...]:
 
 
 def _from_before(before: Mapping[str, bytes]) -> list[Header]:
-    """Return what goes from one dead letter to the next: how often it was replayed, and its history."""
+    """Return what is carried over from one dead letter to the next: the count of replays and the history."""
     kept = [(name, before[name].decode("utf-8", "replace").encode()) for name in _KEPT if name in before]
     return [*kept, *((name, text.encode()) for name, text in _history(before).items())]
 
 
 def _history(before: Mapping[str, bytes]) -> dict[str, str]:
     name = f"{NAMESPACE}history"
-    if _MARK not in before:  # it was replayed, or never was a dead letter
+    if _MARK not in before:  # it was replayed, or is no dead letter of ours
         return {name: before[name].decode("utf-8", "replace")} if name in before else {}
     line = {word: before[header].decode("utf-8", "replace") for word, header in _REMEMBERED.items() if header in before}
     kept = [line, *_lines(before.get(name, b"[]"))][:HISTORY_KEPT]
@@ -205,5 +204,5 @@ def _history(before: Mapping[str, bytes]) -> dict[str, str]:
 def _lines(text: bytes) -> list[dict[str, str]]:
     try:
         return msgspec.json.decode(text, type=list[dict[str, str]])
-    except (msgspec.DecodeError, ValueError, RecursionError):  # somebody else wrote it
+    except (msgspec.DecodeError, ValueError, RecursionError):  # another program wrote it
         return []

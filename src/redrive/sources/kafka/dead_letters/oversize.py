@@ -1,10 +1,9 @@
 """
 Dead letters that are too large for their topic.
 
-Owns what is left out of them, in this order: our own longer headers, the record's headers, and
-at last most of its value. A value is never cut without a word: the dead letter then says where
-the whole of it is, in a file that was written first or in the source topic, and a replay sends
-the whole or nothing. Knows no Kafka client.
+Owns what is left out of them, in this order: our own longer headers, the record's headers, and last most of its
+value. A dead letter with a cut value names where the whole value is: a file that was written first, or the source
+topic. A replay sends the whole value or nothing. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redrive.errors import SourceError
-from redrive.sources.kafka.dead_letters.headers import NAMESPACE, PLAIN, Header
+from redrive.sources.kafka.dead_letters.headers import NAMESPACE, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redrive.sources.kafka.records.dead_letter import Header
     from redrive.sources.kafka.records.record import Record
 
 REF, HASH, SIZE = f"{NAMESPACE}payload-ref", f"{NAMESPACE}payload-sha256", f"{NAMESPACE}payload-size"
@@ -30,17 +30,17 @@ _LEAST = frozenset({*PLAIN, f"{NAMESPACE}id", f"{NAMESPACE}disposition", f"{NAME
 
 
 def without_ours(headers: Iterable[Header]) -> list[Header]:
-    """Return *headers* with the record's own and the least of ours."""
+    """Return the record's own headers and the indispensable ones of ours."""
     return [pair for pair in headers if not pair[0].startswith(NAMESPACE) or pair[0] in _LEAST]
 
 
 def least(headers: Iterable[Header]) -> list[Header]:
-    """Return the least of our *headers*, and none of the record's own."""
+    """Return the indispensable headers of ours, and none of the record's own."""
     return [pair for pair in headers if pair[0] in _LEAST]
 
 
 def spilled(record: Record, folder: str) -> list[Header]:
-    """Write the whole value to *folder*, durably; return the headers that say so."""
+    """Write the whole value to *folder*, durably; return the headers that point to it."""
     value = record.value or b""
     digest = sha256(value).hexdigest()
     path = Path(folder).absolute() / digest
@@ -50,15 +50,15 @@ def spilled(record: Record, folder: str) -> list[Header]:
 
 
 def pointing(record: Record) -> list[Header]:
-    """Return the headers that say that the whole value is only where it came from."""
+    """Return the headers that point to the record in the source topic, the only place of the whole value."""
     return _says(f"{_TOPIC}{record.topic}/{record.partition}@{record.offset}", record.value or b"")
 
 
 def whole(place: str, value: bytes | None, headers: Iterable[Header], *, folder: str) -> bytes | None:
     """
-    Return the whole value of a dead letter; raise SourceError if it was cut and is not to be had.
+    Return the whole value of a dead letter; raise SourceError if it was cut and the whole is not available.
 
-    Only *folder* is looked into, whatever the headers say: anybody may have written them.
+    Only *folder* is read, whatever path the headers name: any producer may have written them.
     """
     said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name in {REF, HASH}}
     if REF not in said:
@@ -69,7 +69,10 @@ def whole(place: str, value: bytes | None, headers: Iterable[Header], *, folder:
         content = path.read_bytes()
         if sha256(content).hexdigest() == digest:
             return content
-    raise SourceError(f"the value of {place} was too large for its topic and is only in {said[REF]!r}; it was not sent")
+    raise SourceError(
+        f"the value of {place} was too large for its topic and is only in {said[REF]!r}, so it was not sent; "
+        "set dlq_spill_folder to the folder that holds it"
+    )
 
 
 def _says(ref: str, value: bytes) -> list[Header]:

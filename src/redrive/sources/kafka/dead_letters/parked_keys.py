@@ -1,10 +1,10 @@
 """
-Which keys are parked, so that everybody knows.
+Parked keys.
 
-Owns a compacted topic beside the dead-letter topic (`orders.dlq.parked`): a record of a key says
-that it is parked, a tombstone that it was released. A key is noted there before its first dead
-letter is published, read when a partition is assigned, and watched for releases meanwhile. Used
-by the control thread only; `release` is for commands and scripts.
+Owns the set of parked keys of each assignment, and a compacted topic (`orders.dlq.parked`) that makes them known to
+every consumer of the group. A record of a key there parks it, a tombstone unparks it. The consumer writes that
+record before it publishes the key's first dead letter, reads the topic when a partition is assigned, and follows it
+from then on. `Parking` belongs to the control thread; both threads use `ParkedKeys`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from redrive.errors import SourceError
 from redrive.sources.kafka.client.errors import is_final, said
+from redrive.sources.kafka.client.settings import producer_settings, reader_settings
 from redrive.sources.kafka.dead_letters.topics import BrokerAway
-from redrive.sources.kafka.execution.parking import PARKED
-from redrive.sources.kafka.records.delay_queue import Waiting
-from redrive.sources.kafka.replay.reader import Reader
+from redrive.sources.kafka.records.delay_queue import DelayQueue
+from redrive.sources.kafka.records.disposition import Disposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
@@ -33,75 +33,108 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _REQUEST = 15.0  # seconds
-_BATCH = 500
-_AGAIN = 0.5  # seconds until a note that was not taken is written again
+_AGAIN = 0.5  # seconds until a note that the broker refused is written again
 _SUFFIX = ".parked"
-_MOST_DIGITS = 19  # of an offset
+_GROUP = "redrive-parked"  # nothing is committed under it
 _Place = tuple[str, int]  # of the topic of parked keys
 _Key = tuple["Assignment", bytes]
 
 
 def parked_topic(dlq: str) -> str:
-    """Return the topic that says which keys are parked behind dead letters of *dlq*."""
+    """Return the topic that holds the keys parked behind dead letters of *dlq*."""
     return f"{dlq}{_SUFFIX}"
 
 
+class ParkedKeys:
+    """The keys of each assignment whose records wait behind a dead letter. Both threads use it; each step is atomic."""
+
+    def __init__(self) -> None:
+        self._keys: dict[Assignment, set[bytes]] = {}
+
+    def of(self, assignment: Assignment) -> frozenset[bytes]:
+        """Return the parked keys of *assignment*."""
+        return frozenset(self._keys.get(assignment, ()))
+
+    def holds(self, record: Record) -> bool:
+        """Whether the key of *record* is parked."""
+        return record.key in self._keys.get(record.assignment, ())
+
+    def add(self, assignment: Assignment, key: bytes) -> None:
+        """Park *key*."""
+        if not assignment.closed:
+            self._keys.setdefault(assignment, set()).add(key)
+
+    def discard(self, assignment: Assignment, key: bytes) -> None:
+        """Unpark *key*."""
+        self._keys.get(assignment, set()).discard(key)
+
+    def forget(self, assignment: Assignment) -> None:
+        """Forget the keys of an assignment that has ended."""
+        self._keys.pop(assignment, None)
+
+
 class Parking:
-    """Notes parked keys; *publish* gets each dead letter once its key is noted, *again* what need not be parked."""
+    """
+    Writes and reads the topic of parked keys, and keeps *keys* up to date.
+
+    *publish* gets each dead letter once its key's note is confirmed; *again* gets records that need not be parked.
+    """
 
     def __init__(
         self,
         config: KafkaConfig,
         topics: DeadLetterTopics,
         clock: Clock,
+        keys: ParkedKeys,
         publish: Callable[[CompletionEvent], None],
         again: Callable[[list[Record]], None],
     ) -> None:
-        self._config, self._topics, self._clock, self._publish, self._again = config, topics, clock, publish, again
-        self._producer = Producer(_producer_settings(config))
-        self._reader = Consumer(_reader_settings(config))
+        self._config, self._topics, self._clock, self._keys = config, topics, clock, keys
+        self._publish, self._again = publish, again
+        self._producer = Producer(producer_settings(config, linger_ms=0))
+        self._reader = Consumer(reader_settings(config, _GROUP))
         self._ours: dict[_Place, set[Assignment]] = {}  # several share a place if that topic has fewer partitions
         self._positions: dict[_Place, int] = {}
         self._noting: dict[_Key, list[CompletionEvent]] = {}  # dead letters that wait for their key's note
-        self._noted: dict[_Key, int] = {}  # keys that are parked, and where that is noted
-        self._waiting: Waiting[_Key] = Waiting()
+        self._noted: dict[_Key, int] = {}  # parked keys, and the offset of their note
+        self._due: DelayQueue[_Key] = DelayQueue()
 
     def bury(self, event: CompletionEvent) -> None:
-        """Publish the dead letter of *event*, after its key is noted as parked."""
+        """Publish the dead letter of *event* after the note of its key."""
         key = event.record.assignment, event.record.key
         if key[1] is None or key in self._noted:
             self._publish(event)
         elif key in self._noting:
             self._noting[key].append(event)
-        elif event.disposition == PARKED:  # its key was released in this moment; noting it would park the key anew
+        elif event.disposition is Disposition.PARKED:  # its key was just unparked; a note would park it again
             self._again([event.record])
         else:
-            key[0].parked.add(key[1])
+            self._keys.add(key[0], key[1])
             self._noting[key[0], key[1]] = [event]
             self._note((key[0], key[1]))
 
     def poll(self) -> None:
-        """Hear what was noted, and which keys were released."""
+        """Serve delivery reports and read which keys were unparked."""
         self._producer.poll(0)
-        for key in self._waiting.pop_due(self._clock.monotonic()):
+        for key in self._due.pop_due(self._clock.monotonic()):
             if key in self._noting:
                 self._note(key)
         if self._ours:
             for message in self._reader.consume(100, 0):
-                self._hear(message)
+                self._read_one(message)
 
     def assigned(self, assignments: Collection[Assignment], is_stopping: Callable[[], bool] = lambda: False) -> None:
         """
-        Read which keys of *assignments* are parked; ask until that is known, or we are to stop.
+        Read which keys of *assignments* are parked; retry until that is known or the consumer stops.
 
-        Raise SourceError if it will never be known.
+        Raise SourceError if retrying is pointless.
         """
         while not is_stopping():
             try:
                 self._topics.prepare({each.topic for each in assignments})
                 self._read(assignments)
             except BrokerAway as error:
-                _log.warning("which keys are parked is asked for again: %s", error)
+                _log.warning("cannot read the parked keys yet, will retry: %s", error)
                 self._clock.block(_AGAIN)
             else:
                 return
@@ -117,19 +150,20 @@ class Parking:
         while missing:
             message = self._reader.poll(0.1)
             if message is not None:
-                missing -= self._hear(message)
+                missing -= self._read_one(message)
             if self._clock.monotonic() > end:
-                raise BrokerAway(f"which keys are parked cannot be read from {sorted(missing)}")
+                raise BrokerAway(f"the broker did not send the parked keys of {sorted(missing)}")
 
     def forget(self, assignment: Assignment) -> None:
-        """Let go of a partition that is no longer ours."""
+        """Drop everything about an assignment that has ended."""
         self._ours = {place: left for place, ours in self._ours.items() if (left := ours - {assignment})}
         self._noting = {key: events for key, events in self._noting.items() if key[0] is not assignment}
         self._noted = {key: at for key, at in self._noted.items() if key[0] is not assignment}
+        self._keys.forget(assignment)
         self._watch()
 
     def close(self) -> None:
-        """Leave."""
+        """Close both clients."""
         self._reader.close()
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
 
@@ -140,16 +174,16 @@ class Parking:
         value = str(self._noting[key][0].record.offset).encode()
         try:
             self._producer.produce(
-                topic, value=value, key=key[1], partition=partition, on_delivery=partial(self._heard, key)
+                topic, value=value, key=key[1], partition=partition, on_delivery=partial(self._reported, key)
             )
         except (BufferError, KafkaException):
-            self._waiting.push(self._clock.monotonic() + _AGAIN, key)
+            self._due.push(self._clock.monotonic() + _AGAIN, key)
 
-    def _heard(self, key: _Key, error: KafkaError | None, message: Any) -> None:
+    def _reported(self, key: _Key, error: KafkaError | None, message: Any) -> None:
         if key not in self._noting:
-            return  # its partition is no longer ours
+            return  # its partition was revoked
         if error is not None:
-            self._waiting.push(self._clock.monotonic() + _AGAIN, key)
+            self._due.push(self._clock.monotonic() + _AGAIN, key)
             return
         self._noted[key] = message.offset()
         for event in self._noting.pop(key):
@@ -164,15 +198,13 @@ class Parking:
     def _watch(self) -> None:
         self._reader.assign([TopicPartition(*place, self._positions[place]) for place in self._ours])
 
-    def _hear(self, message: Any) -> set[_Place]:
+    def _read_one(self, message: Any) -> set[_Place]:
         """Take in one message; return the partitions that are read up to their end."""
         place = message.topic(), message.partition()
         error = message.error()
         if error is not None and is_final(error):
             why = said(error, self._config)
-            raise SourceError(
-                f"which keys are parked cannot be read from {place[0]!r}: {why}, or set dlq_park_keys=False"
-            )
+            raise SourceError(f"cannot read the parked keys from {place[0]!r}: {why}, or set dlq_park_keys=False")
         if error is not None:
             return {place} if error.code() == KafkaError._PARTITION_EOF else set()  # noqa: SLF001 - the client's name
         self._positions[place] = message.offset() + 1
@@ -183,65 +215,10 @@ class Parking:
     def _learn(self, assignment: Assignment, key: bytes, offset: int, *, is_parked: bool) -> None:
         place = assignment, key
         if offset < self._noted.get(place, -1):
-            return  # it is read again
+            return  # read a second time
         if is_parked:
             self._noted[place] = offset
-            assignment.parked.add(key)
+            self._keys.add(assignment, key)
         elif place not in self._noting and offset > self._noted.get(place, -1):
             self._noted.pop(place, None)
-            assignment.parked.discard(key)
-
-
-def parked_keys(config: KafkaConfig, dlq: str) -> dict[bytes, int]:
-    """Return the keys that are parked behind dead letters of *dlq*, with the offset of the record that parked them."""
-    found: dict[bytes, int] = {}
-    for message in _all(config, parked_topic(dlq)):
-        if message.value() is None:
-            found.pop(message.key() or b"", None)
-        else:
-            found[message.key() or b""] = _offset(message.value())
-    return found
-
-
-def _offset(text: bytes) -> int:
-    """Return the offset that a note holds, -1 if somebody else wrote it."""
-    return int(text) if text.isdigit() and len(text) <= _MOST_DIGITS else -1
-
-
-def let_run(config: KafkaConfig, dlq: str, key: bytes) -> None:
-    """Say that *key* is no longer parked; raise SourceError unless the broker confirms it."""
-    topic = parked_topic(dlq)
-    places = {message.partition() for message in _all(config, topic) if message.key() == key}
-    refused: list[str] = []
-    producer = Producer(_producer_settings(config))
-
-    def heard(error: KafkaError | None, _message: Any) -> None:
-        if error is not None:
-            refused.append(error.str())
-
-    for partition in places:
-        producer.produce(topic, value=None, key=key, partition=partition, on_delivery=heard)
-    if producer.flush(_REQUEST) or refused:
-        raise SourceError(f"the release was not written to {topic!r}: {refused[0] if refused else 'no answer'}")
-
-
-def _all(config: KafkaConfig, topic: str) -> Iterator[Any]:
-    try:
-        reader = Reader(config, topic, f"redrive-{PARKED}", resume=False)
-    except SourceError as error:
-        raise SourceError(f"which keys are parked is not known (dlq_park_keys makes that topic): {error}") from None
-    try:
-        for batch in reader.batches(_BATCH):
-            yield from batch
-    finally:
-        reader.close()
-
-
-def _producer_settings(config: KafkaConfig) -> dict[str, Any]:
-    own = {"enable.idempotence": True, "acks": "all", "message.timeout.ms": config.dlq_flush_timeout_ms}
-    return {"linger.ms": 0, **config.client_settings("producer"), **config.producer_settings, **own}
-
-
-def _reader_settings(config: KafkaConfig) -> dict[str, Any]:
-    own = {"group.id": f"redrive-{PARKED}", "enable.auto.commit": False, "enable.partition.eof": True}
-    return {"auto.offset.reset": "earliest", **config.client_settings("consumer"), **config.consumer_settings, **own}
+            self._keys.discard(assignment, key)

@@ -87,7 +87,7 @@ class DeadLetterTopics:
         """The dead-letter topics that are not known yet, because the broker has not said."""
         return {self._config.dlq_topic(source) for source in self._unprepared}
 
-    def told(self) -> list[str]:
+    def reasons(self) -> list[str]:
         """Return what people have to know of topics that we do not see, with the way out."""
         reasons = []
         if self.missing:

@@ -1,9 +1,9 @@
 """
-How many work items should run at once.
+Adaptive concurrency.
 
-Owns the opt-in rule: a little more while all places are taken and tries go well, a quarter less as
-soon as many of them fail or take much longer than they could, always between two bounds. The
-rule itself (`next_limit`) is pure. Knows no order, no offsets, no Kafka client.
+Owns the opt-in rule for how many work items run at once: a few more while all slots are taken and tries go well, a
+quarter less as soon as many tries fail or become much slower, always between two bounds. The rule itself
+(`next_limit`) is pure. Knows no order, no offsets, no Kafka client.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.execution.engine import ExecutionEngine
 
 _log = logging.getLogger("redrive.kafka")
-_LESS = 0.75  # what is left of the limit when there is too much
-_STEPS = 32  # so many good windows lead from 0 to the upper bound
+_LESS = 0.75  # part of the limit that is kept after a bad window
+_STEPS = 32  # good windows from 0 to the upper bound
 _BAD_SHARE = 0.1  # of the tries
-_SLOW = 2.5  # times the usual time; twice is what one waits for whoever is before one in a pool
-_QUICK = 0.005  # seconds; what takes no longer is never too slow
-_DRIFT = 1.02  # a window: what is usual follows a dependency that has become slower for good
-_ENOUGH = 10  # tries that a window must have seen to say anything
+_SLOW = 2.5  # times the usual duration; in a pool, one try ahead of it already doubles it
+_QUICK = 0.005  # seconds; shorter tries never count as slow
+_DRIFT = 1.02  # per window: the usual duration follows a dependency that stays slower
+_ENOUGH = 10  # tries in a window before it counts
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """How many may run at once, and how long a try usually takes in seconds; 0.0: not known yet."""
+class ConcurrencyLimit:
+    """How many may run at once, and how long a try usually takes in seconds; 0.0: unknown."""
 
     now: int
     usual: float = 0.0
@@ -44,38 +44,38 @@ class Limit:
 
 @dataclass(slots=True)
 class Window:
-    """What the tries that ended in one stretch of time came to."""
+    """The tries that ended in one interval."""
 
     ended: int = 0
-    failed: int = 0  # other than by their own word
-    seconds: float = 0.0  # all of them together
-    full: bool = False  # whether all places were taken at some time
+    failed: int = 0  # except terminal failures, which say nothing about load
+    seconds: float = 0.0  # total duration
+    full: bool = False  # whether all slots were taken at some time
 
 
-def next_limit(limit: Limit, seen: Window, *, least: int, most: int) -> Limit:
+def next_limit(limit: ConcurrencyLimit, seen: Window, *, least: int, most: int) -> ConcurrencyLimit:
     """Return the limit after *seen*: never below *least*, never above *most*."""
     if not seen.ended:
         return limit
     mean = seen.seconds / seen.ended
     usual = min(mean, limit.usual * _DRIFT) if limit.usual else mean
     if seen.failed > _BAD_SHARE * seen.ended or mean > max(_QUICK, _SLOW * usual):
-        return Limit(max(least, int(limit.now * _LESS)), usual)
+        return ConcurrencyLimit(max(least, int(limit.now * _LESS)), usual)
     step = max(1, most // _STEPS) if seen.full else 0
-    return Limit(max(least, min(most, limit.now + step)), usual)
+    return ConcurrencyLimit(max(least, min(most, limit.now + step)), usual)
 
 
 class AdaptiveEngine:
     """
-    Times the tries that *inner* runs, and sets the slots of *owner* by them.
+    Times the tries that *inner* runs, and sets the slots of *owner* accordingly.
 
-    It begins at the upper bound, which is what *owner* has without it: whoever runs well notices nothing.
+    It starts at the upper bound, the slots that *owner* has without it.
     """
 
     def __init__(self, inner: Engine[Any], owner: ExecutionEngine, least: int, interval: float, clock: Clock) -> None:
         self._inner, self._owner, self._interval, self._clock = inner, owner, interval, clock
         self._most = owner.slots
         self._least = min(least or max(1, self._most // 4), self._most)
-        self._limit = Limit(self._most)
+        self._limit = ConcurrencyLimit(self._most)
         self._window = Window()
         self._since = clock.monotonic()
 
@@ -125,14 +125,13 @@ class AdaptiveEngine:
     def _adjust(self, now: float) -> None:
         new = next_limit(self._limit, self._window, least=self._least, most=self._most)
         if new.now != self._limit.now:
-            _log.info("%d work items may run at once from now on, before it was %d", new.now, self._limit.now)
+            _log.info("%d work items may run at once now, %d before", new.now, self._limit.now)
         self._limit, self._window, self._since = new, Window(), now
         self._owner.slots = new.now
 
 
-def adapt(engine: ExecutionEngine, config: ExecutionConfig, clock: Clock) -> ExecutionEngine:
-    """Return *engine*, which from now on sets its slots by how its tries go, if *config* asks for that."""
-    if config.adaptive_concurrency:
-        interval = config.adaptive_interval_ms / 1000
-        engine.runner = AdaptiveEngine(engine.runner, engine, config.min_in_flight, interval, clock)
-    return engine
+def adapted(runner: Engine[Any], owner: ExecutionEngine, config: ExecutionConfig, clock: Clock) -> Engine[Any]:
+    """Return *runner*, wrapped so that it sets the slots of *owner*, if *config* asks for that."""
+    if not config.adaptive_concurrency:
+        return runner
+    return AdaptiveEngine(runner, owner, config.min_in_flight, config.adaptive_interval_ms / 1000, clock)

@@ -1,10 +1,10 @@
 """
 Many records in one call.
 
-Owns the batch form of a worker: it takes a list of records, and one call is one try of each. A
-worker may name the records that failed; then the others are handled. A batch that fails in any
-other way (an exception, a timeout, a process that died) blames nobody: its records run again one
-by one, and that try alone counts. Knows no order and no offsets.
+Owns the batch form of a worker: it takes a list of records, and one call is one try of each. A worker may name the
+records that failed; then the others are handled. A batch that fails in any other way (an exception, a timeout, a
+process that died) blames no record: its records run again one by one, and only that try counts. Knows no order and
+no offsets.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING, Any
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted
 from redrive.engine.attempt import failure_of
 from redrive.engine.clock import SystemClock
-from redrive.engine.handler import Handler, build_handler
 from redrive.engine.runners.processes.pool import ProcessEngine
-from redrive.engine.runners.tasks import TaskEngine
-from redrive.engine.runners.threads import ThreadEngine
-from redrive.sources.kafka.execution.engine import ExecutionEngine, is_async, plain_handler, refuse_unreachable
+from redrive.sources.kafka.execution.engine import ExecutionEngine, in_process_runner
+from redrive.sources.kafka.execution.handlers import child_handler, is_async, plain_handler, refuse_unreachable
 from redrive.sources.kafka.execution.process_calls import batch_letter_of, wrapped_batch
-from redrive.sources.kafka.execution.worker_factory import made
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
 
 if TYPE_CHECKING:
@@ -29,22 +26,21 @@ if TYPE_CHECKING:
 
     from redrive.core.decide import Outcome
     from redrive.engine.clock import Clock
+    from redrive.engine.handler import Handler
     from redrive.engine.runners.contract import Engine
     from redrive.sources.kafka.config import ExecutionConfig
-    from redrive.sources.kafka.execution.worker_factory import WorkerFactory
+    from redrive.sources.kafka.execution.handlers import Worker
     from redrive.sources.kafka.records.record import Assignment, Record
-
-    BatchWorker = Callable[[list[Record]], Any] | WorkerFactory
 
 _SUCCESS = CompletionStatus.SUCCESS
 
 
-class BatchFailed(Exception):  # users raise it to say what failed
+class BatchFailed(Exception):  # public: workers raise it
     """
     Raise it in a batch worker: these records failed, all others of the batch are handled.
 
-    *failed* maps records to their errors, or is a list of records. A worker that runs in a
-    process cannot say it across the pipe: there the batch runs again one by one.
+    *failed* maps records to their errors, or is a list of records. It does not cross the pipe of a worker process:
+    there the batch runs again one by one.
     """
 
     def __init__(self, failed: Mapping[Record, BaseException] | Iterable[Record]) -> None:
@@ -54,16 +50,16 @@ class BatchFailed(Exception):  # users raise it to say what failed
 
 
 class _Batch:
-    """A call under way, the turn it began in, and which of its records the worker says have failed."""
+    """A running call, the event loop's iteration it began in, and the records that the worker reports as failed."""
 
-    __slots__ = ("failed", "records", "turn")
+    __slots__ = ("failed", "iteration", "records")
 
-    def __init__(self, records: list[Record], turn: int) -> None:
-        self.records, self.turn = records, turn
+    def __init__(self, records: list[Record], iteration: int) -> None:
+        self.records, self.iteration = records, iteration
         self.failed: dict[Record, BaseException] | None = None
 
-    def says(self, error: BatchFailed) -> None:
-        """Believe *error* only if it names records of this batch: the others would count as handled."""
+    def report(self, error: BatchFailed) -> None:
+        """Accept *error* only if it names records of this batch: all others would count as handled."""
         if set(error.failed) <= set(self.records):
             self.failed = error.failed
 
@@ -71,56 +67,56 @@ class _Batch:
 class BatchExecutionEngine(ExecutionEngine):
     """Runs a worker on lists of up to `batch_size` records, each record to exactly one CompletionEvent."""
 
-    def __init__(self, worker: BatchWorker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, worker: Worker, config: ExecutionConfig, *, clock: Clock | None = None) -> None:
         engine, handler, slots = _parts(worker, config)
-        super().__init__(engine, handler, None, slots, clock=clock or SystemClock())
+        super().__init__(engine, handler, None, slots, clock=clock or SystemClock(), adaptive=config)
         self._size = config.batch_size or 1
         self._crosses = config.mode == "process"
-        self._alone: set[Record] = set()  # of batches that failed as a whole
+        self._singly: set[Record] = set()  # of batches that failed as a whole
 
-    def release(self, assignment: Assignment) -> int:
-        """Give up what has not begun of a partition that goes; return how many records that were."""
-        self._alone = {record for record in self._alone if record.assignment is not assignment}
-        return super().release(assignment)
+    def revoke(self, assignment: Assignment) -> int:
+        """Give up what has not begun of a revoked partition; return how many records that were."""
+        self._singly = {record for record in self._singly if record.assignment is not assignment}
+        return super().revoke(assignment)
 
     def _begin_next(self) -> None:
         self._begin_batch(self._next())
 
     def _next(self) -> list[Record]:
         batch = [self._ready.popleft()]
-        if batch[0] in self._alone:
+        if batch[0] in self._singly:
             return batch
-        while self._ready and len(batch) < self._size and self._ready[0] not in self._alone:
+        while self._ready and len(batch) < self._size and self._ready[0] not in self._singly:
             batch.append(self._ready.popleft())
         return batch
 
     def _begin_batch(self, records: list[Record]) -> None:
         if self._closed:
             for record in records:
-                self._release(record)
+                self._give_back(record)
             return
-        if not self._turn_ends:
-            self._hear_of_its_end()
+        if not self._watches_iteration:
+            self._watch_iteration()
         self.running += 1
         now = self._clock.monotonic()
         for record in records:
             record.attempts += 1
             record.began = record.began or now
-        batch = _Batch(records, self._turn)
+        batch = _Batch(records, self._iteration)
         item = batch_letter_of(records) if self._crosses else batch
         self.runner.start(self._handler, item, batch, self._batch_ended)
 
     def _batch_ended(self, batch: _Batch, outcome: Outcome) -> None:
         self.running -= 1
-        if batch.turn == self._turn:
+        if batch.iteration == self._iteration:
             self._left -= len(batch.records)
-        self._alone.difference_update(batch.records)
+        self._singly.difference_update(batch.records)
         try:
             self._judge(batch, outcome)
             if self._ready:
                 self._go_on()
-        except Exception as error:  # noqa: BLE001 - nobody above would say it: a task or a thread called this
-            self.broke(error)
+        except Exception as error:  # noqa: BLE001 - a task or a thread called this and would swallow it
+            self._broke(error)
 
     def _judge(self, batch: _Batch, outcome: Outcome) -> None:
         if outcome is SUCCEEDED:
@@ -144,28 +140,29 @@ class BatchExecutionEngine(ExecutionEngine):
                 self._decide(record, Failed(failure_of(failed[record], self._handler)))
 
     def _run_singly(self, records: list[Record]) -> None:
-        """Find out which of *records* it was; the try they had together does not count."""
+        """Run *records* one by one to find the one that fails; the try they had together does not count."""
         open_ = [record for record in records if not record.ended]
         for record in open_:
             record.attempts -= 1
-            if record.assignment.leaving:  # nothing more of its partition is to begin
-                self._release(record)
+            if record.assignment.leaving:  # its partition is being revoked
+                self._give_back(record)
         again = [record for record in open_ if not record.assignment.leaving]
-        self._alone.update(again)
+        self._singly.update(again)
         self._ready.extendleft(reversed(again))
 
 
-def _parts(worker: BatchWorker, config: ExecutionConfig) -> tuple[Engine[Any], Handler[Any], int]:
+def _parts(worker: Worker, config: ExecutionConfig) -> tuple[Engine[Any], Handler[Any], int]:
     if config.mode == "process":
         refuse_unreachable(worker)
-        options: Any = {"engine": "process", "policy": config.policy, "timeout": config.timeout, "rules": config.rules}
         slots = min(config.max_in_flight, 2 * config.process_count)
-        return ProcessEngine(config.process_count), build_handler("kafka", wrapped_batch(worker), **options), slots
-    worker = made(worker)
-    if is_async(worker):
-        return TaskEngine(), plain_handler(worker, config, _awaiting(worker)), config.max_in_flight
-    slots = min(config.max_in_flight, 2 * config.worker_pool_size)
-    return ThreadEngine(config.worker_pool_size), plain_handler(worker, config, _calling(worker)), slots
+        return ProcessEngine(config.process_count), child_handler(worker, config, wrapped_batch), slots
+    handler = plain_handler(worker, config, _calling)
+    runner, slots = in_process_runner(handler, config)
+    return runner, handler, slots
+
+
+def _calling(function: Callable[[Any], Any]) -> Any:
+    return _awaiting(function) if is_async(function) else _calling_now(function)
 
 
 def _awaiting(worker: Callable[[list[Record]], Any]) -> Any:
@@ -173,18 +170,18 @@ def _awaiting(worker: Callable[[list[Record]], Any]) -> Any:
         try:
             await worker(list(batch.records))
         except BatchFailed as error:
-            batch.says(error)
+            batch.report(error)
             raise
 
     return call
 
 
-def _calling(worker: Callable[[list[Record]], Any]) -> Any:
+def _calling_now(worker: Callable[[list[Record]], Any]) -> Any:
     def call(batch: _Batch) -> None:
         try:
             worker(list(batch.records))
         except BatchFailed as error:
-            batch.says(error)
+            batch.report(error)
             raise
 
     return call

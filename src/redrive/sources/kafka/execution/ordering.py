@@ -1,9 +1,9 @@
 """
-Which record may run next to which.
+The order of records.
 
-Owns the order: in `key_hash` order records of one key of one partition run one after the
-other, in `partition` order all of a partition do, `unordered` is as it says. A record that
-waits for its next try keeps its lane, and only its lane. Knows no engine, no client, no clock.
+Owns the chains of records that run one after another: in `key_hash` order those of one key of one partition, in
+`partition` order all of a partition; `unordered` has none. A record that waits for its retry holds back its chain
+and no other. Knows no engine, no client, no clock.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.config import Ordering
     from redrive.sources.kafka.records.record import Assignment, Record
 
-Lane = deque["Record"]
 _WHOLE_PARTITION = object()
 
 
-class Lanes:
+class Chains:
     """
-    Lines of records that wait for those before them.
+    Records that wait for the record before them.
 
-    Keys are compared by their bytes, per partition, so equal keys of two topics do not wait
-    for each other. Records without a key have no order among each other.
+    Keys are compared by their bytes, per partition, so equal keys of two topics do not wait for each other.
+    Records without a key have no order among each other.
     """
 
     def __init__(self, ordering: Ordering) -> None:
         self._by_key = ordering == "key_hash"
         self._ordered = ordering != "unordered"
+        self._chains: dict[Assignment, dict[object, deque[Record]]] = {}
         self.waiting = 0  # records that wait for one before them
 
     def enter(self, records: Iterable[Record]) -> list[Record]:
@@ -46,11 +46,15 @@ class Lanes:
                 continue
             if key is None:
                 ready.append(record)
-            elif (lane := assignment.lanes.get(key)) is None:
-                assignment.lanes[key] = deque()
+                continue
+            chains = self._chains.get(assignment)
+            if chains is None:
+                chains = self._chains[assignment] = {}
+            if (chain := chains.get(key)) is None:
+                chains[key] = deque()
                 ready.append(record)
             else:
-                lane.append(record)
+                chain.append(record)
                 self.waiting += 1
         return ready
 
@@ -58,26 +62,27 @@ class Lanes:
         """Return the record that may run now that *record* has ended."""
         if not self._ordered:
             return None
-        key = record.key if self._by_key else _WHOLE_PARTITION
-        lanes = record.assignment.lanes
-        lane = lanes.get(key)  # records without a key have none
-        if lane is None:
+        chains = self._chains.get(record.assignment)
+        if chains is None:
             return None
-        if not lane:
-            del lanes[key]
+        key = record.key if self._by_key else _WHOLE_PARTITION
+        chain = chains.get(key)  # records without a key have none
+        if chain is None:
+            return None
+        if not chain:
+            del chains[key]
             return None
         self.waiting -= 1
-        return lane.popleft()
+        return chain.popleft()
 
     def drop(self, record: Record) -> list[Record]:
-        """Close the lane of *record*, which has ended; return the records that waited behind it, in order."""
-        behind = list(record.assignment.lanes.pop(record.key, ()))
+        """End the chain of *record*, which has ended; return the records that waited behind it, in order."""
+        behind = list(self._chains.get(record.assignment, {}).pop(record.key, ()))
         self.waiting -= len(behind)
         return behind
 
     def close(self, assignment: Assignment) -> int:
         """Forget the records of *assignment* that wait; return how many there were."""
-        forgotten = sum(len(lane) for lane in assignment.lanes.values())
-        assignment.lanes.clear()
+        forgotten = sum(len(chain) for chain in self._chains.pop(assignment, {}).values())
         self.waiting -= forgotten
         return forgotten

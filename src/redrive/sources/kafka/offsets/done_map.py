@@ -1,10 +1,10 @@
 """
-What is done beyond the committed offset, as a note beside it.
+The offset map: what is done beyond the committed offset.
 
-Owns the text that goes into the commit's metadata: alternating lengths of open and done
-stretches, Rice coded, with a checksum that also covers the offset it belongs to. What does
-not fit is cut off at the high end, and merely runs again. Whatever cannot be read (foreign,
-torn, hostile, of another offset) means that there is no map. Knows no Kafka client.
+Owns the text that goes into the commit's metadata: alternating lengths of open and done stretches, Rice coded, with
+a checksum that also covers the offset it belongs to. What does not fit is cut off at the high end, and those records
+run again. A map that cannot be read (foreign, torn, hostile, of another offset) counts as no map. Knows no Kafka
+client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from binascii import crc_hqx
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from redrive.sources.kafka.offsets.rice_code import ALPHABETS, MAX_K, WIDE, Reader, Unreadable, best_k, cost, rice
+from redrive.sources.kafka.offsets.rice_code import (
+    ALPHABETS,
+    MAX_K,
+    NARROW,
+    WIDE,
+    BitReader,
+    Unreadable,
+    best_k,
+    cost,
+    rice,
+)
 
 if TYPE_CHECKING:
     from redrive.sources.kafka.offsets.rice_code import Alphabet
@@ -23,6 +33,7 @@ LIMIT = 4095  # characters: the broker allows 4096, and the client adds one
 _VERSION = 2  # maps of version 1 may be wrong: ranges that touched each other were written as if they were apart
 _HEAD = 4 + 16 + 5 + 5 + 16  # version, checksum, two Rice parameters, number of stretches
 _MOST = (1 << 16) - 1
+_LEAST_ROOM = 256  # characters
 
 
 def write_map(offset: int, done: Ranges, *, limit: int = LIMIT, alphabet: Alphabet = WIDE) -> str:
@@ -45,6 +56,22 @@ def fits(offset: int, done: Ranges, *, limit: int = LIMIT, alphabet: Alphabet = 
     opens, dones = _stretches(offset, done)
     budget = (limit - 1) * alphabet.width - _HEAD
     return _fitting(opens, dones, best_k(opens), best_k(dones), budget) == len(dones)
+
+
+class MapRoom:
+    """How large a map may be: this broker may allow less metadata than others."""
+
+    __slots__ = ("alphabet", "limit")
+
+    def __init__(self) -> None:
+        self.alphabet, self.limit = WIDE, LIMIT
+
+    def shrink(self) -> None:
+        """Write smaller maps; a broker that counts bytes gets the narrow alphabet."""
+        if self.limit // 2 >= _LEAST_ROOM or self.alphabet is NARROW:
+            self.limit //= 2
+        else:
+            self.alphabet = NARROW
 
 
 def read_map(offset: int, text: str | None, *, end: int) -> Ranges:
@@ -83,7 +110,7 @@ def _read(offset: int, text: str) -> Ranges:
     alphabet = ALPHABETS.get(text[:1])
     if alphabet is None or len(text) > LIMIT + 1:
         raise Unreadable("not a map")
-    reader = Reader(alphabet.read(text[1:]))
+    reader = BitReader(alphabet.read(text[1:]))
     version, checksum = reader.number(4), reader.number(16)
     body = reader.rest()
     k_open, k_done, count = reader.number(5), reader.number(5), reader.number(16)

@@ -81,7 +81,7 @@ def rice(numbers: Iterable[int], k: int) -> Iterator[str]:
             yield "1" * quotient + "0" + (format(number & (1 << k) - 1, f"0{k}b") if k else "")
 
 
-class Reader:
+class BitReader:
     """Reads numbers off a string of bits; raises Unreadable at its end."""
 
     def __init__(self, bits: str) -> None:

@@ -1,8 +1,7 @@
 """
-What became of a work item.
+The completion of a work item.
 
-Owns the one message that execution engines send: one work item, one completion. Knows
-neither engines nor offsets.
+Owns the one message that execution engines send: one work item, one completion. Knows neither engines nor offsets.
 """
 
 from __future__ import annotations
@@ -13,37 +12,35 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.letter import Failure
-from redrive.core.why import Why, why_of
+from redrive.sources.kafka.records.disposition import Disposition, disposition_of
 from redrive.sources.kafka.records.record import Record
 
 if TYPE_CHECKING:
     from redrive.core.moves import Move
 
-_DISPOSITIONS: dict[str, str] = {Why.EXHAUSTED: "retries_exhausted", Why.WORKER_CRASHED: "worker_died"}
-
 
 class CompletionStatus(StrEnum):
-    """How a work item ended; one that is released was given up unhandled, and others will have it."""
+    """How a work item ended. A revoked one is unhandled: the next owner of its partition gets it."""
 
     SUCCESS = "success"
     FAILURE = "failure"
-    RELEASED = "released"  # because its partition or the consumer goes
+    REVOKED = "revoked"  # its partition was revoked, or the consumer stops
+    RELEASED = "revoked"  # the name until 0.1
 
 
 class CompletionEvent(msgspec.Struct, frozen=True, gc=False):
     """
     A work item has ended: after which try, counted from 1, and with which error.
 
-    *attempt* is the try that succeeded. Of a FAILURE it is the last one, which is `max_retries` unless
-    the work item was given up before; then *failure* is its error and *disposition* says why it is a
-    dead letter (`retries_exhausted`, `timeout`, …).
+    *attempt* is the try that succeeded. For a FAILURE it is the last try, which is `max_retries` unless the work
+    item was given up before; *failure* is its error, and *disposition* tells why it is a dead letter.
     """
 
     record: Record
     status: CompletionStatus
     attempt: int
     failure: Failure | None = None
-    disposition: str = ""
+    disposition: Disposition | None = None
 
     @property
     def error(self) -> str | None:
@@ -52,22 +49,22 @@ class CompletionEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def topic(self) -> str:
-        """Where its record comes from."""
+        """The topic of its record."""
         return self.record.topic
 
     @property
     def partition(self) -> int:
-        """Which partition it comes from."""
+        """The partition of its record."""
         return self.record.partition
 
     @property
     def offset(self) -> int:
-        """Where in the partition it stands."""
+        """The offset of its record."""
         return self.record.offset
 
     @property
     def epoch(self) -> int:
-        """Which assignment of the partition it was received in."""
+        """The assignment of the partition in which its record was received."""
         return self.record.epoch
 
 
@@ -78,8 +75,6 @@ def error_text(failure: Failure) -> str:
 
 def failed(record: Record, move: Move) -> CompletionEvent:
     """Return the completion of a record that *move* gives up."""
-    timed_out = (
-        why_of(move.why) is Why.EXHAUSTED and move.failure is not None and move.failure.error_type == "TimeoutError"
-    )
-    disposition = "timeout" if timed_out else _DISPOSITIONS.get(move.why, move.why.replace(" ", "_"))
+    error_type = "" if move.failure is None else move.failure.error_type
+    disposition = disposition_of(move.why, error_type)
     return CompletionEvent(record, CompletionStatus.FAILURE, max(record.attempts, 1), move.failure, disposition)

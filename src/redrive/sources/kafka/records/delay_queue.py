@@ -1,8 +1,7 @@
 """
-What is due later.
+A delay queue.
 
-Owns a heap of things and the instants they are due at. It reads no clock: whoever asks
-brings the time.
+Owns a heap of things and the instants at which they are due. Reads no clock: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Waiting(Generic[T]):
-    """Things that wait, soonest first; those due at the same instant in the order they came."""
+class DelayQueue(Generic[T]):
+    """Things that wait, soonest first; those due at the same instant in the order of arrival."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
@@ -34,18 +33,18 @@ class Waiting(Generic[T]):
         return self._heap[0][0] if self._heap else None
 
     def push(self, due: float, thing: T) -> None:
-        """Let *thing* wait until *due*."""
+        """Keep *thing* until *due*."""
         heapq.heappush(self._heap, (due, next(self._count), thing))
 
     def pop_due(self, now: float) -> list[T]:
-        """Take out what is due."""
+        """Remove and return what is due."""
         due = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])
         return due
 
     def remove(self, unwanted: Callable[[T], bool]) -> list[T]:
-        """Take out everything that is *unwanted*, due or not."""
+        """Remove and return everything that is *unwanted*, due or not."""
         removed = [entry[2] for entry in self._heap if unwanted(entry[2])]
         if removed:
             self._heap = [entry for entry in self._heap if not unwanted(entry[2])]

@@ -1,18 +1,15 @@
 """
-What the worker gets, and what is known of it on its way.
+The record that a worker gets.
 
-Owns the record: a message as it came, bytes and all, and how often it was tried. One object
-goes from the poll to the commit. Knows no Kafka client, no clock and no rule.
+Owns the record: a message as it was received, and how often it was tried. One object goes from poll to commit.
+Knows no Kafka client, no clock and no rule.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import msgspec
 
-if TYPE_CHECKING:
-    from redrive.sources.kafka.execution.ordering import Lane
+from redrive.sources.kafka.records.output import Output
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_TIMESTAMP, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
@@ -21,22 +18,19 @@ TIMESTAMP_TYPES = {NO_TIMESTAMP: "none", CREATE_TIME: "create", LOG_APPEND_TIME:
 
 class Assignment:
     """
-    One partition while it is ours, from one rebalance to the next.
+    One partition while it is assigned to this consumer, from one rebalance to the next.
 
-    *epoch* grows with every assignment of the consumer's life, so no two are ever mistaken
-    for each other. Once it is `leaving` nothing of it starts any more; once it is `closed`,
-    results of its records change nothing any more.
+    *epoch* grows with every assignment in the consumer's life, so no two assignments are equal. Once it is
+    `leaving`, none of its records starts. Once it is `closed`, results of its records are ignored. Compared by
+    identity, so that each owner of something per assignment can keep it in a dict.
     """
 
-    __slots__ = ("closed", "epoch", "lanes", "leaving", "parked", "partition", "state", "topic")
+    __slots__ = ("closed", "epoch", "leaving", "partition", "topic")
 
     def __init__(self, topic: str, partition: int, epoch: int) -> None:
         self.topic, self.partition, self.epoch = topic, partition, epoch
         self.leaving = False
         self.closed = False
-        self.lanes: dict[object, Lane] = {}  # kept by the ordering
-        self.parked: set[bytes | None] = set()  # keys that wait behind a dead letter, where that is asked for
-        self.state: Any = None  # kept by the poller
 
     def __repr__(self) -> str:
         return f"Assignment({self.topic}[{self.partition}], epoch {self.epoch}{', closed' if self.closed else ''})"
@@ -49,7 +43,7 @@ class Record(msgspec.Struct, gc=False, eq=False):
     What follows *timestamp_type* is kept by the consumer.
     """
 
-    # Not seen by the cyclic collector: there are many of them, and nothing in one refers back to it.
+    # Not tracked by the cyclic garbage collector: there are many records, and none refers back to itself.
     assignment: Assignment
     offset: int
     key: bytes | None = None
@@ -61,32 +55,32 @@ class Record(msgspec.Struct, gc=False, eq=False):
     attempts: int = 0  # tries begun
     losses: int = 0  # tries lost with their process
     began: float = 0.0  # when the first try began, by the engine's clock
-    first_failed: float = 0.0  # … and when one first failed
+    first_failed: float = 0.0  # when a try first failed, by the same clock
     done: bool = False  # handled or safely dead-lettered; kept by the tracker
-    ended: bool = False  # whether its completion was told; what comes later changes nothing
-    turn: int = 0  # of the event loop, in which its latest try began; kept by the engine
-    outputs: tuple[Any, ...] = ()  # what its worker sends on, in the exactly-once mode
+    ended: bool = False  # its completion was reported; later results are ignored
+    iteration: int = 0  # of the event loop, in which its latest try began; kept by the engine
+    outputs: tuple[Output, ...] = ()  # what its worker sends on, in the exactly-once mode
 
     @property
     def topic(self) -> str:
-        """Where it comes from."""
+        """The topic it was received from."""
         return self.assignment.topic
 
     @property
     def partition(self) -> int:
-        """Which partition it comes from."""
+        """The partition it was received from."""
         return self.assignment.partition
 
     @property
     def epoch(self) -> int:
-        """Which assignment of the partition it was received in."""
+        """The assignment of the partition in which it was received."""
         return self.assignment.epoch
 
     @property
     def attempt(self) -> int:
-        """Which try this is, counted from 1."""
+        """The number of this try, counted from 1."""
         return self.attempts
 
     def __repr__(self) -> str:
-        """Return where it stands; never what it carries."""
+        """Return its position, never its content."""
         return f"Record({self.topic}[{self.partition}]@{self.offset}, attempt {self.attempts})"

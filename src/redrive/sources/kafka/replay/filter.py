@@ -1,24 +1,28 @@
 """
-Which dead letters of a topic are meant.
+Filters over the dead letters of a topic.
 
-Owns a dead letter as its headers describe it, and the choice among them; an empty choice picks
-all. A choice has a name of its own, so that a replay of it finds where it stood. Knows no
-Kafka client.
+Owns a dead letter as its headers describe it, and the filter that picks some of them; an empty filter picks
+all. The consumer group of a replay is derived from its filter, so that the same replay finds its progress.
+Knows no Kafka client.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from redrive.sources.kafka.dead_letters.dialects import OURS, read_account
-from redrive.sources.kafka.dead_letters.headers import NAMESPACE, Header, replayed, sent_back, split
+from redrive.sources.kafka.dead_letters.headers import NAMESPACE, replayed, sent_back, split
+from redrive.sources.kafka.records.dead_letter import MessageParts
 from redrive.sources.kafka.records.messages import headers_of, key_text
 
-GROUP_OF_REPLAYS = "redrive-replay-{topic}-"  # … and then what stands for the choice
+if TYPE_CHECKING:
+    from redrive.sources.kafka.records.dead_letter import DeadLetterCodec, Header
+
+GROUP_OF_REPLAYS = "redrive-replay-{topic}-"  # followed by a hash of the filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class DeadLetter:
     headers: tuple[Header, ...]
     timestamp: int  # ms
     home: str  # the topic it came from
-    home_partition: int  # … and its partition, -1 if that is not known
+    home_partition: int  # its partition there, -1 if unknown
     reason: str
     attempt: int | None
     disposition: str
@@ -48,21 +52,21 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What must be true of a dead letter; what is None does not matter."""
+class Filter:
+    """Conditions on a dead letter; None means any."""
 
     disposition: str | None = None
     exception: str | None = None
     key: str | None = None  # as `key_text` writes it
-    header: tuple[str, str] | None = None  # one of its own headers, by name and value
+    header: tuple[str, str] | None = None  # name and value of one of its own headers
     since: int | None = None  # ms, when it became a dead letter
-    until: int | None = None
+    until: int | None = None  # ms
     partition: int | None = None
-    first: int | None = None  # offsets, both included
-    last: int | None = None
+    first: int | None = None  # offset, included
+    last: int | None = None  # offset, included
 
     def picks(self, letter: DeadLetter) -> bool:
-        """Whether *letter* is meant."""
+        """Whether *letter* meets all conditions."""
         return (
             self.disposition in {None, letter.disposition}
             and self.exception in {None, letter.exception, letter.exception.rpartition(".")[2]}
@@ -74,34 +78,35 @@ class Choice:
         )
 
     def group(self, topic: str) -> str:
-        """Return the consumer group that remembers how far a replay of this choice has come."""
+        """Return the consumer group that keeps the progress of a replay with this filter."""
         return GROUP_OF_REPLAYS.format(topic=topic) + sha256(msgspec.json.encode(asdict(self))).hexdigest()[:12]
 
     @property
     def text(self) -> str:
-        """What is asked for, as JSON."""
+        """The conditions as JSON."""
         return msgspec.json.encode({name: asked for name, asked in asdict(self).items() if asked is not None}).decode()
 
     @classmethod
-    def read(cls, text: str) -> Choice | None:
-        """Return the choice that wrote *text*; None if none did."""
+    def read(cls, text: str) -> Filter | None:
+        """Return the filter that *text* describes; None if it describes none."""
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError:
             return None
 
 
-def read_letter(message: Any) -> DeadLetter:
+def read_letter(message: Any, codec: DeadLetterCodec) -> DeadLetter:
     """Return *message*, as the client gives it, as a dead letter; headers that are missing read as empty."""
-    headers = tuple(headers_of(message))
+    key, value, listed = codec.decode(MessageParts(message.key(), message.value(), list(headers_of(message))))
+    headers = tuple(listed)
     _, ours = split(headers)
     account = read_account(headers)
     return DeadLetter(
         topic=message.topic(),
         partition=message.partition(),
         offset=message.offset(),
-        key=message.key(),
-        value=message.value(),
+        key=key,
+        value=value,
         headers=headers,
         timestamp=message.timestamp()[1],
         home=account.topic,
@@ -116,7 +121,7 @@ def read_letter(message: Any) -> DeadLetter:
 
 
 def headers_home(letter: DeadLetter) -> list[Header]:
-    """Return the headers that *letter* goes home with: its record's own, whoever made it a dead letter."""
+    """Return the headers to send *letter* back with: those of its record, in every header dialect."""
     account = read_account(letter.headers)
     return replayed(letter.headers if account.dialect == OURS.name else account.own)
 

@@ -1,9 +1,9 @@
 """
-Dead letters on their way home.
+The producer of a replay.
 
-Owns the producer of a replay: letters go to the topic and the partition they came from, and only
-the broker's own word makes one sent. What was sent is remembered up to the first one that was not,
-so that whoever goes on sends little twice; in a transaction, nothing. Blocks; for commands and scripts.
+Owns sending dead letters back to the topic and partition they came from. A letter counts as sent once the broker
+confirms it. Progress is committed up to the first unconfirmed letter, so that a replay that continues resends few
+letters; a transactional one resends none. Blocks; for commands and scripts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.client.errors import Heard, said
-from redrive.sources.kafka.client.unbatched import ALONE, TOO_LARGE
+from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
 from redrive.sources.kafka.dead_letters.oversize import whole
 from redrive.sources.kafka.replay.filter import headers_home
 from redrive.sources.kafka.replay.reader import REQUEST
@@ -24,99 +24,99 @@ from redrive.sources.kafka.replay.reader import REQUEST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.sources.kafka.replay.filter import DeadLetter
     from redrive.sources.kafka.replay.reader import Reader
 
-_LAST_WORD = 5.0  # seconds that the broker's word may come late
-_NAP = 0.2  # seconds that may pass until somebody who wants us to stop is heard
+_LATE = 5.0  # seconds that delivery reports may take beyond the message timeout
+_NAP = 0.2  # seconds until a full producer queue is tried again
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """A dead letter that may go home, with its whole value."""
+class OutgoingLetter:
+    """A dead letter that may be sent back, with its whole value."""
 
     letter: DeadLetter
     value: bytes | None
 
 
-def packed(letter: DeadLetter, homes: tuple[str, ...], folder: str) -> Parcel:
-    """Return *letter* ready to go to one of *homes*; raise SourceError, with the way out, if it may not."""
+def outgoing_letter(letter: DeadLetter, homes: tuple[str, ...], folder: str) -> OutgoingLetter:
+    """Return *letter* ready to be sent to one of *homes*; raise SourceError if it may not be."""
     if not letter.home:
         raise SourceError(
-            f"{letter.place} does not say where it came from; `redrive kafka collect` keeps it and can send it home"
+            f"{letter.place} does not say where it came from, so it cannot be sent back; "
+            "`redrive kafka collect` keeps it as a letter and can send it"
         )
     if letter.home not in homes:
         raise SourceError(
-            f"{letter.place} came from {letter.home!r}, which this replay may not write to; allow it by name"
+            f"{letter.place} came from {letter.home!r}, which this replay may not write to; allow it with --allow"
         )
-    return Parcel(letter, whole(letter.place, letter.value, letter.headers, folder=folder))
+    return OutgoingLetter(letter, whole(letter.place, letter.value, letter.headers, folder=folder))
 
 
-class HomeSender:
-    """Publishes letters and believes only the broker's own word; with a *name* of its own, in transactions."""
+class ReplayProducer:
+    """Publishes letters and waits for the broker's confirmations; with a *name*, in transactions of that id."""
 
     def __init__(self, config: KafkaConfig, name: str) -> None:
         self._config, self._name, self._heard = config, name, Heard()
         self._partitions: dict[str, int] = {}  # by topic
-        self._is_crowded = False  # whether a batch was larger than its topic takes
-        self._alone: dict[str, int] = {}
+        self._is_batch_too_large = False
+        self._unbatched = False
         self._begin()
 
     def _begin(self) -> None:
-        config = self._config
-        ours: dict[str, Any] = {
-            "enable.idempotence": True, "acks": "all", "message.max.bytes": 1_000_000_000,
-            "message.timeout.ms": int(REQUEST * 1000), "error_cb": self._heard, **self._alone,
-        }  # fmt: skip
-        own_name = {"transactional.id": self._name} if self._name else {}
-        settings = {"linger.ms": 5, **config.client_settings("producer"), **config.producer_settings}
-        self._producer = Producer({**settings, **ours, **own_name})
+        settings = producer_settings(
+            self._config, linger_ms=5, timeout_ms=int(REQUEST * 1000), unbatched=self._unbatched,
+            transactional_id=self._name,
+        )  # fmt: skip
+        self._producer = Producer({**settings, "error_cb": self._heard})
         try:
             if self._name:
                 self._producer.init_transactions(REQUEST)
         except KafkaException as error:
             raise SourceError(f"cannot begin a transactional replay: {self._said(error)}") from None
 
-    def send(self, parcels: list[Parcel], reader: Reader, batch: list[Any]) -> None:
-        """Send *parcels*, those of *batch* that are meant, and remember that *batch* is done."""
+    def send(self, outgoing: list[OutgoingLetter], reader: Reader, batch: list[Any]) -> None:
+        """Send *outgoing*, the wanted letters of *batch*, and commit that *batch* is done."""
         if self._name:
-            self._send_in_one(parcels, reader, batch)
+            self._send_in_transaction(outgoing, reader, batch)
             return
-        unsent, why = self._send(parcels)
-        if unsent and self._goes_alone():
+        unsent, why = self._send(outgoing)
+        if unsent and self._stops_batching():
             missing = {id(letter) for letter in unsent}
-            unsent, why = self._send([each for each in parcels if id(each.letter) in missing])
+            unsent, why = self._send([each for each in outgoing if id(each.letter) in missing])
         reader.commit(_before(unsent, batch))
         _refuse(unsent, why)
 
-    def _goes_alone(self) -> bool:
-        """Send each letter by itself from now on, if a batch was too large; return whether that is new."""
-        if self._alone or not self._is_crowded:
+    def _stops_batching(self) -> bool:
+        """Send each letter in a batch of its own from now on, if a batch was too large; return whether that is new."""
+        if self._unbatched or not self._is_batch_too_large:
             return False
-        self._alone = ALONE
+        self._unbatched = True
         self._begin()
         return True
 
-    def _send_in_one(self, parcels: list[Parcel], reader: Reader, batch: list[Any]) -> None:
+    def _send_in_transaction(self, outgoing: list[OutgoingLetter], reader: Reader, batch: list[Any]) -> None:
         try:
-            self._send_at_once(parcels, reader, batch)
+            self._transact(outgoing, reader, batch)
         except SourceError:
-            if not self._goes_alone():
+            if not self._stops_batching():
                 raise
-            self._send_at_once(parcels, reader, batch)
+            self._transact(outgoing, reader, batch)
 
-    def _send_at_once(self, parcels: list[Parcel], reader: Reader, batch: list[Any]) -> None:
+    def _transact(self, outgoing: list[OutgoingLetter], reader: Reader, batch: list[Any]) -> None:
         self._producer.begin_transaction()
         try:
-            _refuse(*self._send(parcels))
+            _refuse(*self._send(outgoing))
             hit("kafka.replay_sent")
             reader.commit_within(self._producer, batch)
             self._producer.commit_transaction(REQUEST)
         except KafkaException as error:
             self._abort()
-            raise SourceError(f"{len(parcels)} letters stay where they are: {self._said(error)}") from None
+            raise SourceError(
+                f"{len(outgoing)} letters were not sent, their transaction failed: {self._said(error)}; "
+                "run the same command again"
+            ) from None
         except SourceError:
             self._abort()
             raise
@@ -124,38 +124,38 @@ class HomeSender:
     def _abort(self) -> None:
         try:
             self._producer.abort_transaction(REQUEST)
-        except KafkaException:  # the broker does it, at the latest when the transaction is out of time
+        except KafkaException:  # the broker aborts it when it times out
             return
 
-    def _send(self, parcels: list[Parcel]) -> tuple[list[DeadLetter], str]:
-        """Publish *parcels*; return the letters that were not confirmed, and why the first was not."""
-        waiting = {id(parcel): parcel.letter for parcel in parcels}
+    def _send(self, outgoing: list[OutgoingLetter]) -> tuple[list[DeadLetter], str]:
+        """Publish *outgoing*; return the letters that were not confirmed, and why the first was not."""
+        waiting = {id(one): one.letter for one in outgoing}
         refused: list[str] = []
 
-        def heard(parcel: Parcel, error: KafkaError | None) -> None:
+        def heard(one: OutgoingLetter, error: KafkaError | None) -> None:
             if error is None:
-                del waiting[id(parcel)]
+                del waiting[id(one)]
             else:
-                self._is_crowded = self._is_crowded or error.code() in TOO_LARGE
+                self._is_batch_too_large = self._is_batch_too_large or error.code() in TOO_LARGE
                 refused.append(said(error, self._config, self._heard))
 
         try:
-            for parcel in parcels:
-                self._produce(parcel, heard)
-            self._producer.flush(REQUEST + _LAST_WORD)
+            for one in outgoing:
+                self._produce(one, heard)
+            self._producer.flush(REQUEST + _LATE)
         except KafkaException as error:
-            self._producer.flush(REQUEST + _LAST_WORD)  # some may be under way
+            self._producer.flush(REQUEST + _LATE)  # some may still be confirmed
             refused.insert(0, self._said(error))
-        return list(waiting.values()), refused[0] if refused else "no answer"
+        return list(waiting.values()), refused[0] if refused else "the broker did not answer"
 
-    def _produce(self, parcel: Parcel, heard: Callable[[Parcel, KafkaError | None], None]) -> None:
-        letter = parcel.letter
+    def _produce(self, one: OutgoingLetter, heard: Callable[[OutgoingLetter, KafkaError | None], None]) -> None:
+        letter = one.letter
         headers: Any = headers_home(letter)
         while True:
             try:
                 self._producer.produce(
-                    letter.home, value=parcel.value, key=letter.key, headers=headers,
-                    partition=self._partition(letter), on_delivery=lambda error, _: heard(parcel, error),
+                    letter.home, value=one.value, key=letter.key, headers=headers,
+                    partition=self._partition(letter), on_delivery=lambda error, _: heard(one, error),
                 )  # fmt: skip
             except BufferError:
                 self._producer.poll(_NAP)
@@ -164,7 +164,7 @@ class HomeSender:
         self._producer.poll(0)
 
     def _partition(self, letter: DeadLetter) -> int:
-        """Return the partition it came from, so that it meets the others of its key, or -1 if there is none."""
+        """Return the partition it came from, so that order per key holds; -1 if that partition does not exist."""
         if letter.home not in self._partitions:
             found = self._producer.list_topics(letter.home, REQUEST).topics[letter.home]
             if found.error is not None:
@@ -173,12 +173,12 @@ class HomeSender:
         return letter.home_partition if letter.home_partition < self._partitions[letter.home] else -1
 
     def _said(self, error: KafkaException) -> str:
-        self._producer.poll(0)  # to hear why
+        self._producer.poll(0)  # serves error_cb, which knows the reason
         return said(error.args[0], self._config, self._heard)
 
 
 def _before(unsent: list[DeadLetter], batch: list[Any]) -> list[Any]:
-    """Return those of *batch* before the first of their partition that was not sent."""
+    """Return the messages of *batch* before the first unsent one of their partition."""
     first: dict[int, int] = {}
     for letter in unsent:
         first[letter.partition] = min(letter.offset, first.get(letter.partition, letter.offset))
@@ -190,20 +190,3 @@ def _refuse(unsent: list[DeadLetter], why: str) -> None:
         place, home = unsent[0].place, unsent[0].home
         count = "1 letter was" if len(unsent) == 1 else f"{len(unsent)} letters were"
         raise SourceError(f"{count} not confirmed and not counted as sent, first {place} to {home!r}: {why}")
-
-
-class Pace:
-    """Rests so that no more than *rate* letters a second go out."""
-
-    def __init__(self, rate: float | None, clock: Clock, is_stopping: Callable[[], bool]) -> None:
-        self._rate, self._clock, self._is_stopping = rate, clock, is_stopping
-        self._began, self._sent = clock.monotonic(), 0
-
-    def rest(self, sent: int) -> None:
-        """Wait until *sent* more letters are within the rate, or somebody wants us to stop."""
-        self._sent += sent
-        while self._rate and not self._is_stopping():
-            ahead = self._sent / self._rate - (self._clock.monotonic() - self._began)
-            if ahead <= 0:
-                return
-            self._clock.block(min(ahead, _NAP))

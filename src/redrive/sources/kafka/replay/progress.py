@@ -1,23 +1,22 @@
 """
-How far replays of one choice have come in one partition.
+Progress of the replays of one filter in one partition.
 
-Owns the note of it in a commit's metadata, which also says what the replay picks. A replay leaves
-what was replayed too often, and how often
-is too often differs: so there is one offset for each limit, and with a larger one what was left is sent,
-and nothing that has gone already. What cannot be read means that the limit was the usual one. Knows no
-Kafka client.
+Owns the note in a commit's metadata that holds it, together with the filter. A replay skips letters already
+replayed `max_replays` times. That limit differs between runs, so the note has one offset per limit; a run with a
+higher limit sends only what earlier runs skipped. A note that cannot be read counts as one of the default limit.
+Knows no Kafka client.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-MAX_REPLAYS = 3  # unless something else is asked for
-_ROOM = 2000  # bytes of a commit's metadata; a broker takes 4096 unless it is told otherwise
+MAX_REPLAYS = 3  # the default
+_ROOM = 2000  # bytes of a commit's metadata; offset.metadata.max.bytes is 4096 by default
 
 
-class Reached:
-    """Up to where letters have gone, by the number of replays from which on they were left."""
+class Progress:
+    """The offset up to which letters were sent, for each limit on replays."""
 
     __slots__ = ("_offsets",)
 
@@ -26,41 +25,41 @@ class Reached:
 
     @property
     def furthest(self) -> int:
-        """The offset to commit: nobody has looked at what follows."""
+        """The offset to commit: no replay has read beyond it."""
         return max(self._offsets.values())
 
     @property
     def note(self) -> str:
-        """What is committed with it."""
+        """The text that is committed with it."""
         return msgspec.json.encode(self._offsets).decode()
 
     def start(self, limit: int) -> int:
-        """Return where a replay that leaves what was replayed *limit* times has to begin."""
+        """Return the offset at which a replay with this *limit* begins."""
         return max((at for each, at in self._offsets.items() if each >= limit), default=0)
 
     def has(self, offset: int, replays: int) -> bool:
-        """Whether the letter at *offset*, which had been replayed so often, has gone already."""
+        """Whether the letter at *offset*, replayed *replays* times until then, was sent."""
         return any(offset < at and replays < limit for limit, at in self._offsets.items())
 
     def moved(self, limit: int, offset: int) -> None:
-        """Note that everything before *offset* has gone, but for what was replayed *limit* times."""
+        """Note that everything before *offset* was sent, except letters already replayed *limit* times."""
         kept = {each: at for each, at in self._offsets.items() if at and (each > limit or at > offset)}
         self._offsets = {**kept, limit: max(offset, kept.get(limit, 0))}
 
 
-def with_choice(note: str, choice: str) -> str:
-    """Return *note* and, behind it, what the replay picks, unless that is too long for a commit."""
-    whole = f"{note}\n{choice}"
+def with_filter(note: str, text: str) -> str:
+    """Return *note* followed by the text of a filter, unless that is too long for a commit."""
+    whole = f"{note}\n{text}"
     return whole if len(whole.encode()) <= _ROOM else note
 
 
-def choice_in(note: str | None) -> str:
-    """Return what the replay that left *note* picks, as it was written, or nothing."""
+def filter_in(note: str | None) -> str:
+    """Return the text of the filter in *note*, or nothing."""
     return _plain(note or "").partition("\n")[2]
 
 
 def _plain(note: str) -> str:
-    return note.rstrip("\0")  # the broker of a transaction adds them
+    return note.rstrip("\0")  # brokers pad metadata that is committed in a transaction
 
 
 def _read(note: str, offset: int) -> dict[int, int]:

@@ -1,9 +1,9 @@
 """
-Dead letters out of their topic: looked at, counted, sent home.
+Dead letters of a topic: browsed, counted, sent back.
 
-Owns the replay of what a choice picks: each goes to the topic it came from, and once the broker has
-confirmed it the place is committed under the replay's own group, so that one that was cut short goes
-on where it stood. What was replayed too often stays. Blocks; for commands and scripts.
+Owns the replay of the dead letters that a filter picks. Each goes to the topic it came from. Once the broker has
+confirmed it, its offset is committed under the replay's own group, so that an interrupted replay continues where
+it stopped. Letters that were replayed too often stay. Blocks; for commands and scripts.
 """
 
 from __future__ import annotations
@@ -14,197 +14,175 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
-from redrive.sources.kafka.dead_letters.parked_keys import let_run, parked_keys
-from redrive.sources.kafka.records.messages import key_text
-from redrive.sources.kafka.replay.filter import Choice, DeadLetter, read_letter
-from redrive.sources.kafka.replay.producer import HomeSender, Pace, Parcel, packed
+from redrive.sources.kafka.dead_letters.codec import codec_of
+from redrive.sources.kafka.replay.filter import DeadLetter, Filter, read_letter
+from redrive.sources.kafka.replay.producer import OutgoingLetter, ReplayProducer, outgoing_letter
 from redrive.sources.kafka.replay.progress import MAX_REPLAYS
+from redrive.sources.kafka.replay.rate import ReplayRate
 from redrive.sources.kafka.replay.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
-    from redrive.sources.kafka.replay.other_replays import Earlier
+    from redrive.sources.kafka.replay.other_replays import OtherReplays
 
 _BATCH = 500
 _TAIL = 50  # offsets at the end of a partition, where its newest letter most likely is
 
 
 @dataclass(slots=True)
-class Receipt:
+class ReplayReport:
     """What a replay did, or would do: the numbers add up to `seen`."""
 
     seen: int = 0
     replayed: int = 0
     left: int = 0  # not chosen
-    parked: int = 0  # replayed too often already
+    too_often: int = 0  # already replayed max_replays times
     refused: int = 0  # in a dry run: a replay would stop at the first of them
-    sent_before: int = 0  # of the replayed ones, by another replay, as far as that is known
-    refusal: str = ""  # why the first of them cannot go home
+    sent_before: int = 0  # replayed ones that another replay had sent too, as far as the broker remembers
+    refusal: str = ""  # why the first refused one cannot be sent back
     by_disposition: Counter[str] = field(default_factory=Counter)  # of the chosen ones
     by_exception: Counter[str] = field(default_factory=Counter)
-    stopped: bool = False  # before everything was seen, because somebody asked for it
+    stopped: bool = False  # before everything was seen, because the caller asked for it
 
 
-def browse(config: KafkaConfig, topic: str, choice: Choice) -> Iterator[DeadLetter]:
-    """Yield the dead letters of *topic* that *choice* picks, up to where it ends now; commits nothing."""
-    reader = Reader(config, topic, f"redrive-browse-{topic}", resume=False, choice=choice)
+def browse(config: KafkaConfig, topic: str, wanted: Filter) -> Iterator[DeadLetter]:
+    """Yield the dead letters of *topic* that *wanted* picks, up to its current end; commit nothing."""
+    reader = Reader(config, topic, f"redrive-browse-{topic}", resume=False, wanted=wanted)
     try:
         for batch in reader.batches(_BATCH):
-            yield from filter(choice.picks, map(read_letter, batch))
+            yield from filter(wanted.picks, read_letters(batch, config))
     finally:
         reader.close()
 
 
+def read_letters(messages: Iterable[Any], config: KafkaConfig) -> Iterator[DeadLetter]:
+    """Yield *messages* of a dead-letter topic as dead letters."""
+    codec = codec_of(config)
+    return (read_letter(message, codec) for message in messages)
+
+
 def newest(config: KafkaConfig, topic: str, partition: int | None = None) -> DeadLetter | None:
-    """Return the dead letter that came to *topic*, or to that *partition* of it, last; None if there is none."""
+    """Return the newest dead letter of *topic*, or of that *partition* of it; None if there is none."""
     last: dict[int, Any] = {}
-    for tail in (_TAIL, None):  # what ends a transaction has an offset too, and so has what was aborted
-        choice = Choice(partition=partition)
-        reader = Reader(config, topic, f"redrive-browse-{topic}", resume=False, choice=choice, tail=tail)
+    for tail in (_TAIL, None):  # transaction markers and aborted messages take offsets too
+        wanted = Filter(partition=partition)
+        reader = Reader(config, topic, f"redrive-browse-{topic}", resume=False, wanted=wanted, tail=tail)
         try:
             last = {message.partition(): message for batch in reader.batches(_BATCH) for message in batch}
             if last.keys() >= reader.partitions:
                 break
         finally:
             reader.close()
-    return max(map(read_letter, last.values()), key=lambda letter: letter.timestamp, default=None)
+    return max(read_letters(last.values(), config), key=lambda letter: letter.timestamp, default=None)
 
 
 def replay(
     config: KafkaConfig,
     topic: str,
-    choice: Choice,
+    wanted: Filter,
     *,
     allowed: tuple[str, ...] = (),
     max_replays: int = MAX_REPLAYS,
     rate: float | None = None,
     dry_run: bool = False,
     transactional: bool = False,
-    earlier: Earlier | None = None,
-    receipt: Receipt | None = None,
+    earlier: OtherReplays | None = None,
+    report: ReplayReport | None = None,
     clock: Clock | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
-) -> Receipt:
+) -> ReplayReport:
     """
-    Send the dead letters of *topic* that *choice* picks back to where they came from.
+    Send the dead letters of *topic* that *wanted* picks back to where they came from.
 
-    They go only to the topic whose dead letters these are, or to an *allowed* one. A second
-    replay with the same choice goes on after the first; with a larger *max_replays* it also sends
-    what the first left as replayed too often. Raise SourceError if the broker does not confirm
-    one, or its home is not allowed; what was confirmed until then is done.
-    *transactional* sends and remembers in one transaction: who reads with read_committed sees
-    each letter once, also after a crash. Those that an *earlier* replay has sent are counted.
-    *receipt*, if given, is the one that is filled in, and so known also if this raises.
-    When *is_stopping* says so it ends after the letters in hand.
+    They may go only to the source of *topic*, or to an *allowed* topic. A second replay with the same filter
+    continues after the first; with a larger *max_replays* it also sends letters that the first left as replayed
+    too often. *transactional* sends letters and commits progress in one transaction: `read_committed` readers
+    see each letter once, even after a crash. Letters that an *earlier* replay has sent are counted.
+    *report*, if given, is filled in, so that the caller has it even if this raises. When *is_stopping* returns
+    True the replay ends after the batch in hand. Raise SourceError if the broker does not confirm a letter or
+    its source is not allowed; letters confirmed until then stay sent.
     """
-    reader = Reader(config, topic, choice.group(topic), resume=True, choice=choice, max_replays=max_replays)
-    one = _Replay(config, reader, topic, choice, allowed, max_replays)
-    one.receipt, one.earlier = receipt or one.receipt, earlier
-    pace = Pace(rate, clock or SystemClock(), is_stopping)
+    reader = Reader(config, topic, wanted.group(topic), resume=True, wanted=wanted, max_replays=max_replays)
+    one = _Replay(config, reader, topic, wanted, allowed, max_replays)
+    one.report, one.earlier = report or one.report, earlier
+    pace = ReplayRate(rate, clock or SystemClock(), is_stopping)
     try:
-        sender = None if dry_run else HomeSender(config, choice.group(topic) if transactional else "")
+        sender = None if dry_run else ReplayProducer(config, wanted.group(topic) if transactional else "")
         for batch in reader.batches(_BATCH if rate is None else max(1, min(_BATCH, int(rate)))):
-            one.receipt.stopped = is_stopping()
-            if one.receipt.stopped:
+            one.report.stopped = is_stopping()
+            if one.report.stopped:
                 break
             if sender is None:
                 one.count(batch)
             else:
-                pace.rest(one.send(batch, sender))
+                pace.pause(one.send(batch, sender))
     finally:
         reader.close()
-    return one.receipt
+    return one.report
 
 
 class _Replay:
-    """One replay under way: what it may send where, and what became of the letters so far."""
+    """A running replay: the topics it may write to, and its counts so far."""
 
     def __init__(
-        self, config: KafkaConfig, reader: Reader, topic: str, choice: Choice, allowed: tuple[str, ...],
+        self, config: KafkaConfig, reader: Reader, topic: str, wanted: Filter, allowed: tuple[str, ...],
         max_replays: int,
     ) -> None:  # fmt: skip
-        self.receipt = Receipt()
-        self.earlier: Earlier | None = None
+        self.report = ReplayReport()
+        self.earlier: OtherReplays | None = None
         self._reader = reader
-        self._choice, self._max_replays, self._folder = choice, max_replays, config.dlq_spill_folder
-        self._homes = (topic.removesuffix(config.dlq_topic_suffix), *allowed)
+        self._filter, self._max_replays, self._folder = wanted, max_replays, config.dlq_spill_folder
+        self._config = config
+        self._homes = (config.source_topic(topic), *allowed)
 
     def count(self, batch: list[Any]) -> None:
-        """Count what a replay of *batch* would do."""
-        for letter in map(read_letter, batch):
-            if not self._is_meant(letter):
+        """Count what a replay of *batch* would send."""
+        for letter in read_letters(batch, self._config):
+            if not self._is_wanted(letter):
                 continue
             try:
-                packed(letter, self._homes, self._folder)
+                outgoing_letter(letter, self._homes, self._folder)
             except SourceError as error:
-                self.receipt.refused += 1
-                self.receipt.refusal = self.receipt.refusal or str(error)
+                self.report.refused += 1
+                self.report.refusal = self.report.refusal or str(error)
             else:
                 self._note([letter])
 
-    def send(self, batch: list[Any], sender: HomeSender) -> int:
-        """Send what is meant of *batch* up to the first that may not go home; return how many were sent."""
-        parcels: list[Parcel] = []
-        for at, letter in enumerate(map(read_letter, batch)):
-            if not self._is_meant(letter):
+    def send(self, batch: list[Any], sender: ReplayProducer) -> int:
+        """Send the wanted letters of *batch* up to the first that may not be sent back; return how many were sent."""
+        outgoing: list[OutgoingLetter] = []
+        for at, letter in enumerate(read_letters(batch, self._config)):
+            if not self._is_wanted(letter):
                 continue
             try:
-                parcels.append(packed(letter, self._homes, self._folder))
+                outgoing.append(outgoing_letter(letter, self._homes, self._folder))
             except SourceError:
-                self._send(parcels, batch[:at], sender)
+                self._send(outgoing, batch[:at], sender)
                 raise
-        self._send(parcels, batch, sender)
-        return len(parcels)
+        self._send(outgoing, batch, sender)
+        return len(outgoing)
 
-    def _send(self, parcels: list[Parcel], batch: list[Any], sender: HomeSender) -> None:
-        sender.send(parcels, self._reader, batch)
-        self._note([parcel.letter for parcel in parcels])
+    def _send(self, outgoing: list[OutgoingLetter], batch: list[Any], sender: ReplayProducer) -> None:
+        sender.send(outgoing, self._reader, batch)
+        self._note([each.letter for each in outgoing])
 
-    def _is_meant(self, letter: DeadLetter) -> bool:
-        if self._reader.has_gone(letter):
+    def _is_wanted(self, letter: DeadLetter) -> bool:
+        if self._reader.was_sent(letter):
             return False
-        self.receipt.seen += 1
-        if not self._choice.picks(letter):
-            self.receipt.left += 1
+        self.report.seen += 1
+        if not self._filter.picks(letter):
+            self.report.left += 1
             return False
         too_often = letter.replays >= self._max_replays
-        self.receipt.parked += too_often
+        self.report.too_often += too_often
         return not too_often
 
     def _note(self, letters: list[DeadLetter]) -> None:
-        self.receipt.replayed += len(letters)
+        self.report.replayed += len(letters)
         for letter in letters:
-            self.receipt.by_disposition[letter.disposition] += 1
-            self.receipt.by_exception[letter.exception] += 1
-            self.receipt.sent_before += self.earlier is not None and self.earlier.sent(letter)
-
-
-def release(config: KafkaConfig, topic: str, key: str, *, max_replays: int = MAX_REPLAYS) -> Receipt:
-    """
-    Send the dead letters of a parked *key* home in their order, then let its records run again.
-
-    Those that arrive meanwhile are parked and sent after; the key is released once none is left.
-    Raise SourceError, before anything is sent, if it is not parked or one of its dead letters was
-    replayed too often.
-    """
-    parked = next((each for each in parked_keys(config, topic) if key_text(each) == key), None)
-    if parked is None:
-        raise SourceError(
-            f"{key!r} is not parked behind dead letters of {topic!r}; `redrive kafka dlq parked` lists those that are"
-        )
-    stuck = replay(config, topic, Choice(key=key), max_replays=max_replays, dry_run=True)
-    if stuck.parked:
-        raise SourceError(
-            f"{key!r} stays parked: {stuck.parked} of its dead letters were replayed {max_replays} times or more; "
-            "repair the cause and raise max_replays"
-        )
-    total = Receipt()
-    while (done := replay(config, topic, Choice(key=key), max_replays=max_replays)).replayed:
-        total.replayed += done.replayed
-    let_run(config, topic, parked)
-    total.replayed += replay(config, topic, Choice(key=key), max_replays=max_replays).replayed
-    total.seen = total.replayed
-    return total
+            self.report.by_disposition[letter.disposition] += 1
+            self.report.by_exception[letter.exception] += 1
+            self.report.sent_before += self.earlier is not None and self.earlier.sent(letter)
