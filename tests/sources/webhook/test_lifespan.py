@@ -52,7 +52,7 @@ async def test_without_a_worker_the_first_request_says_so_once(app, caplog):
     inbox = Inbox(app, [Source.github(insecure=True)])
     for _ in range(3):
         await post(inbox, "/github", b"{}")
-    assert [record.message.split()[0] for record in caplog.records].count("inbox.no_worker") == 1
+    assert [record.message.split()[0] for record in caplog.records].count("redrive.inbox.no_worker") == 1
     app.add_handler("github.push", print)
     assert (await get(inbox.admin, "/ready")).json["reasons"] == ["its worker does not run"]
 

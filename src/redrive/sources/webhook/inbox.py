@@ -22,12 +22,14 @@ from redrive.sources.webhook.receiving.admin import Admin
 from redrive.sources.webhook.receiving.body import Bodies
 from redrive.sources.webhook.receiving.intake import Intake
 from redrive.sources.webhook.receiving.public import Receiver
+from redrive.sources.webhook.secrets import resolve
 from redrive.sources.webhook.source import Source, names_of, read_source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping, Sequence
 
     from redrive.sources.webhook.config import InboxConfig
+    from redrive.sources.webhook.forwarding.sender import Forwarder
     from redrive.sources.webhook.port import App
     from redrive.sources.webhook.receiving.answers import Send
     from redrive.sources.webhook.receiving.body import Receive
@@ -66,6 +68,7 @@ class Inbox:
         intake = Intake(app, self.config, self.counts, now, elsewhere=workers == "elsewhere")
         self._receiver = Receiver(checkers, intake, Bodies(self.config))
         self.admin = Admin(app, self.sources, self.counts, self.reasons)
+        self._forwarders = _forwarders(self.sources.values(), app.settings.secret, now)
         self._worker: asyncio.Task[bool] | None = None
         self._is_leaving = self._has_warned = False
         self._declare()
@@ -83,6 +86,15 @@ class Inbox:
                 rules=INBOX,
                 terminal_errors=tuple(source.terminal_errors),
             )
+            if source.forward is not None:
+                # A queue of its own: one that is paused, or slow, holds up no other source.
+                self.app.queue(
+                    f"{QUEUE}.{source.name}", max_size=self.config.queue_maxsize, ordered=True, rate=source.forward.rate
+                )
+        self._declare_retention()
+        self.app.on_open(self._prepare)
+
+    def _declare_retention(self) -> None:
         days = {"retention_delivered_days": self.config.retention_days}
         if self.config.retention_failed_days is not None:
             days["retention_failed_days"] = self.config.retention_failed_days
@@ -90,7 +102,16 @@ class Inbox:
         self.app.settings = self.app.settings.model_copy(
             update={name: value for name, value in days.items() if name not in given}
         )
-        self.app.on_open(self._adopt)
+
+    async def _prepare(self) -> None:
+        """Let forwards take the events of sources without a handler of their own, then look after letters kept."""
+        for name, forwarder in self._forwarders.items():
+            forward = self.sources[name].forward
+            if name not in self.app.handlers and forward is not None:
+                concurrency, queue = forward.concurrency, f"{QUEUE}.{name}"
+                options = {"queue": queue, "concurrency": concurrency, "breaker": forwarder.breaker}
+                self.app.add_handler(name, forwarder.send, **options)
+        await self._adopt()
 
     async def _adopt(self) -> None:
         """Let a source's own handler take letters of its types that have no handler of their own any more, or yet."""
@@ -138,7 +159,13 @@ class Inbox:
         finally:
             self.leave()
             await self._stop_worker()
+            await self.close()
             await self.app.close()
+
+    async def close(self) -> None:
+        """Close the connections of forwards; the application stays open."""
+        for forwarder in self._forwarders.values():
+            await forwarder.close()
 
     async def _stop_worker(self) -> None:
         if self._worker is None:
@@ -153,7 +180,7 @@ class Inbox:
             self._has_warned = True
             told = "events are kept, and no worker of this inbox runs"
             hint = "pass lifespan=inbox.lifespan to your application, or say Inbox(…, workers='elsewhere')"
-            write("warning", "inbox.no_worker", {"told": told, "do": hint})
+            write("warning", "redrive.inbox.no_worker", {"told": told, "do": hint})
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -196,6 +223,20 @@ def _checkers(sources: Iterable[Source], read: Callable[[str], str]) -> dict[str
     return made
 
 
+def _forwarders(
+    sources: Iterable[Source], read: Callable[[str], str], now: Callable[[], float]
+) -> dict[str, Forwarder]:
+    made = {}
+    for source in (each for each in sources if each.forward is not None):
+        from redrive.sources.webhook.forwarding.sender import Forwarder  # noqa: PLC0415 - needs the extra `webhook`
+
+        forward: Any = source.forward
+        whose = f"the forward of source {source.name!r}"
+        secrets = resolve(whose, [forward.secret] if forward.secret else [], read, is_standard=True)
+        made[source.name] = Forwarder(forward, secrets[0].key if secrets else None, now)
+    return made
+
+
 def _report(worker: asyncio.Task[bool]) -> None:
     if not worker.cancelled() and (error := worker.exception()) is not None:
-        write("error", "inbox.worker_ended", {"error_type": type(error).__name__, "do": "restart the process"})
+        write("error", "redrive.inbox.worker_ended", {"error_type": type(error).__name__, "do": "restart the process"})

@@ -92,7 +92,7 @@ class Intake:
         self.counts.refusals[source.name, reason] += 1
         count = self.counts.refusals[source.name, reason]
         if str(count).strip("0") == "1":
-            write("warning", "inbox.refused", {"source": source.name, "reason": str(reason), "count": count})
+            write("warning", "redrive.inbox.refused", {"source": source.name, "reason": str(reason), "count": count})
 
     def _answer_at_once(self, source: Source, body: bytes) -> Answer | None:
         """Return the answer to what is no event: Slack asks whether the address is ours."""
@@ -158,7 +158,9 @@ class Intake:
         is_other = letter is not None and letter.metadata.get("digest") not in (None, digest)
         self.note(source, Result.CONFLICT if is_other else Result.DUPLICATE)
         if is_other:
-            write("warning", "inbox.conflict", {"source": source.name, "id": letter_id, "kept": "the first body"})
+            write(
+                "warning", "redrive.inbox.conflict", {"source": source.name, "id": letter_id, "kept": "the first body"}
+            )
         self.counts.last[source.name] = self._now()
         shown = {"id": letter_id} if letter is None else view_of(letter, source.name)
         return json_answer(200, shown if source.preset == "plain" else {"id": letter_id, "duplicate": True})
