@@ -15,7 +15,6 @@ from redrive.sources.webhook.signatures import standard
 from redrive.sources.webhook.signatures.verdict import Message, Secret
 from redrive.testing import drive
 
-
 REFERENCE, SHORT = "env:HOOK_SECRET", "env:SHORT"
 
 
