@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from tests.stores.conftest import server_url
 
 pytest.importorskip("django")
 
@@ -71,6 +74,33 @@ def test_a_worker_that_is_told_the_settings_module_knows_the_projects_models(pro
     ended = _run(project, *command, DJANGO_SETTINGS_MODULE="site1.settings")
     assert ended.returncode == 0, ended.stderr
     assert (project / "greeted").exists()
+
+
+BROKEN = """
+from django.db import connection
+from redrive import Letter, Redrive
+
+app = Redrive("sqlite:///letters.db", concurrency=1)  # one thread runs both tries
+
+@app.handler("greet", policy="constant:delay=0,max_attempts=2")
+def greet(letter: Letter) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1" if letter.attempts > 1 else "SELECT pg_terminate_backend(pg_backend_pid())")
+"""
+
+
+@pytest.mark.slow
+def test_a_connection_that_broke_fails_one_try_and_not_every_letter_after_it(project):
+    server = urlsplit(server_url())
+    database = {"ENGINE": "django.db.backends.postgresql", "HOST": server.hostname, "PORT": server.port,
+                "USER": server.username, "NAME": server.path[1:], "CONN_MAX_AGE": None}  # fmt: skip
+    settings = project / "site1" / "settings.py"
+    settings.write_text(settings.read_text() + f"DATABASES = {{'default': {database!r}}}\n")
+    (project / "site1" / "letters.py").write_text(BROKEN)
+    ended = _run(project, "manage.py", "redrive_worker", "--until-idle")
+    assert ended.returncode == 0, ended.stderr
+    shown = json.loads(_run(project, "-m", "redrive.cli", "--url", "sqlite:///letters.db", "ls", "--json").stdout)
+    assert [(letter["status"], letter["attempts"]) for letter in shown["letters"]] == [("delivered", 2)]
 
 
 def test_a_project_that_names_no_application_is_told_how(project):

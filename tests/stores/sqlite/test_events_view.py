@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.stores.samples import DELIVERED, claim, draft, give_up, names, put, retry
+from tests.stores.samples import DELIVERED, claim, draft, give_up, lost, names, put, retry
 
 from redrive.core.policy import RetryPolicy
 from redrive.stores.sqlite import SqliteStore
@@ -23,6 +23,16 @@ async def test_each_status_has_the_inboxes_word(sqlite, sql, move, status):
     if move is not None:
         await sqlite.settle([(taken, move)])
     assert await _one(sql, "status") == status
+
+
+@pytest.mark.parametrize(("move", "attempts"), [(None, 0), (DELIVERED, 0), (give_up(), 1), (retry(5), 1), (lost(), 1)])
+async def test_attempts_count_tries_that_failed_or_were_lost(sqlite, sql, move, attempts):
+    await put(sqlite, "a")
+    assert await _one(sql, "attempts") == 0
+    [taken] = await claim(sqlite)
+    if move is not None:
+        await sqlite.settle([(taken, move)])
+    assert await _one(sql, "attempts") == attempts
 
 
 async def test_a_letter_that_backs_off_shows_when_in_fixed_width_utc(sqlite, sql):

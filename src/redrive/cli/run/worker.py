@@ -7,13 +7,13 @@ import importlib
 import os
 import sys
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
+from redrive.cli.run import django_project
 from redrive.cli.session import Globals, settings_of
 from redrive.core.facts import WorkerStopped
 from redrive.errors import HandlerError
@@ -74,7 +74,9 @@ def _ending(*, idle: bool, is_left: bool) -> str:
 
 def load(name: str) -> Redrive:
     """Return the application that *name* (module:attribute) stands for; raise HandlerError."""
-    return _checked(name, find(name))
+    app = _checked(name, find(name))
+    django_project.refresh_connections(app)
+    return app
 
 
 def find(name: str) -> object:
@@ -84,7 +86,7 @@ def find(name: str) -> object:
         raise HandlerError(f"cannot load {name!r}: write it as module:attribute, such as shop:app")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - compared with text
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    _set_up_django()
+    django_project.set_up()
     try:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -96,14 +98,6 @@ def find(name: str) -> object:
             raise HandlerError(f"cannot load {name!r}: module {module_name!r} has no {attribute!r}")
         found = getattr(found, part)
     return found
-
-
-def _set_up_django() -> None:
-    """Load the apps of the Django project that the environment names, so that handlers may use its models."""
-    if os.environ.get("DJANGO_SETTINGS_MODULE") and find_spec("django") is not None:
-        import django
-
-        django.setup()  # does nothing the second time
 
 
 def _checked(name: str, found: object) -> Redrive:

@@ -148,7 +148,8 @@ CREATE VIEW events AS
 SELECT id, idempotency_key, kind AS event_type,
        coalesce(payload, (SELECT body FROM bodies WHERE bodies.seq = letters.seq)) AS payload,
        CASE status WHEN 'in_flight' THEN 'processing' WHEN 'delivered' THEN 'completed' ELSE status END AS status,
-       attempts, last_error,
+       -- Tries that failed or were lost; one that runs, or that succeeded, is none of them.
+       attempts + losses - (status IN ('in_flight', 'delivered') AND attempts > 0) AS attempts, last_error,
        CASE WHEN status = 'pending' AND due_us > cycle_us
             THEN strftime('%Y-%m-%dT%H:%M:%fZ', due_us / 1000000.0, 'unixepoch') END AS retry_after,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_us / 1000000.0, 'unixepoch') AS created_at,
