@@ -360,7 +360,7 @@ SHAPES = {
     "redrive.desk.outcome": ("PlanOutcome",),
     "redrive.desk.copy": ("Copied", "NotCopied"),
     "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),
-    "redrive.desk.edit": ("Edited",),
+    "redrive.desk.edit": ("EditedLetter",),
     "redrive.desk.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),
     "redrive.core.waiting": ("Hold",),
     "redrive.desk.stats": ("Stats", "FailedWeek", "Histories", "OldestFailed", "WorkerView", "BreakerView"),

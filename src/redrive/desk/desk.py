@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redrive.core.facts import Edited as EditedFact
-from redrive.core.facts import QueuePaused, QueueResumed
+from redrive.core.facts import Edited, QueuePaused, QueueResumed
 from redrive.core.policy import RetryPolicy
 from redrive.desk import acts, audit, dlq, edit, explain, group, inspect, outcome, queues, stats, subscriptions, views
 from redrive.desk import plan as plans
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from redrive.desk.acts import Done
     from redrive.desk.audit import AuditLine
     from redrive.desk.dlq import DlqEventDetail, DlqEvents
-    from redrive.desk.edit import Edited
+    from redrive.desk.edit import EditedLetter
     from redrive.desk.explain import Explanation, WhatIf
     from redrive.desk.group import GroupView
     from redrive.desk.outcome import PlanOutcome
@@ -152,13 +151,13 @@ class Desk:
 
     async def edit(
         self, letter_id: str, payload: bytes, *, version: int, reason: str = "", content_type: str | None = None
-    ) -> Edited:
+    ) -> EditedLetter:
         """Replace the payload of a letter that was read as *version*; raise EditConflict if it changed since."""
         store = await self._store()
         done = await edit.edit(
             store, letter_id, payload, version=version, by=self.by, reason=reason, content_type=content_type
         )
-        self._announce(EditedFact(id=done.id, version=done.payload_version, by=self.by, reason=reason))
+        self._announce(Edited(id=done.id, version=done.payload_version, by=self.by, reason=reason))
         return done
 
     def _tell(self, done: Done) -> Done:

@@ -49,7 +49,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
     form: Form
 
 
-class Edited(msgspec.Struct, frozen=True, kw_only=True):
+class EditedLetter(msgspec.Struct, frozen=True, kw_only=True):
     """What an edit came to."""
 
     id: str
@@ -66,7 +66,7 @@ async def edit(
     by: str,
     reason: str = "",
     content_type: str | None = None,
-) -> Edited:
+) -> EditedLetter:
     """
     Replace the payload of *letter_id*, which was read as *version*.
 
@@ -85,7 +85,7 @@ async def edit(
     after = await store.edit(before.id, payload, target, version=version, by=by, reason=reason)
     # Bounded, and in a thread: a worker in the same process keeps up its heartbeats.
     told = await asyncio.to_thread(diff, before, after)
-    return Edited(id=before.id, payload_version=after.payload_version, diff=told)
+    return EditedLetter(id=before.id, payload_version=after.payload_version, diff=told)
 
 
 def sheet_for(letter: Letter) -> Sheet:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from typing import Never, Unpack
 
     from redrive.core.budget import BudgetRules
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redrive.desk.acts import Done
     from redrive.desk.audit import AuditLine
     from redrive.desk.dlq import DlqEventDetail, DlqEvents
-    from redrive.desk.edit import Edited
+    from redrive.desk.edit import EditedLetter
     from redrive.desk.explain import Explanation, WhatIf
     from redrive.desk.group import GroupView
     from redrive.desk.outcome import PlanOutcome
@@ -114,7 +114,7 @@ class SyncDesk(Protocol):
 
     def edit(
         self, letter_id: str, payload: bytes, *, version: int, reason: str = "", content_type: str | None = None
-    ) -> Edited:
+    ) -> EditedLetter:
         """Replace the payload of a letter that was read as *version*; raise EditConflict if it changed since."""
 
     def preview(self, verb: str, query: str, *, at_most: int = ...) -> Preview:
@@ -176,6 +176,16 @@ class SyncRedrive(Protocol):
 
     def add_handler(self, kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
         """Register *function* as the handler of *kind*; raise HandlerError if that cannot be."""
+
+    def handler_defaults(self, name: str, **options: Unpack[Options]) -> None:
+        """
+        Give *options* to the handlers of *name* and of kinds below it (`stripe`, `stripe.invoice.paid`).
+
+        A handler keeps each option that it was registered with. Handlers that are registered already get them, too.
+        """
+
+    def on_open(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Await *prepare* each time after the store was opened, before a worker claims letters; sources use it."""
 
     def publisher(self, kind: str, publisher: Publisher, **options: Unpack[Options]) -> Handler:
         """

@@ -1,51 +1,33 @@
 """
-For users' tests: an application on a clock that only the test moves.
+A worker that the test drives by hand.
 
-Owns the fake clock and a worker that the test drives by hand, so that no test sleeps, waits for a retry, or leaves a
-file behind. Everything else is the real thing: the same engine, the same decisions, and a store that passes the same
-test suite as every other store. Knows no test framework.
-
-    async def test_an_order_is_shipped_once_the_warehouse_is_back():
-        async with drive(app) as test:
-            await app.enqueue("order.created", {"order": 17})
-            await test.run_until_idle()  # retries too: the clock jumps to each of them
-            assert not await test.letters("status:failed")
-
-Where no test framework runs coroutines, `drive_sync` does the same for plain code.
+Owns when it runs a round, and how the fake clock jumps: to the next due time, or to a time limit where all handlers
+hang. Everything that runs is the real worker. Knows no test framework.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import sys
 import threading
-from contextlib import asynccontextmanager, contextmanager
-from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.core.query import parse
-from redrive.stores.clock import ManualClock
 from redrive.stores.memory import MemoryStore
+from redrive.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable
     from contextlib import AbstractContextManager
 
     from redrive.core.facts import Fact
     from redrive.core.letter import Draft, Letter
     from redrive.engine.clock import Clock
     from redrive.signals.hub import Hub
-    from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering
-    from redrive.sources.kafka.execution.handlers import Worker
-    from redrive.sources.kafka.testing import WorkerDrive
     from redrive.stores.contract import Backlog, Receipt, Store
     from redrive.wiring import Parts
-
-__all__ = ["Drive", "FakeClock", "SyncDrive", "drive", "drive_sync", "drive_worker"]
-
-T = TypeVar("T")
 
 _PATIENCE = 10.0  # real seconds that a handler may take before the test fails
 _MOST_ROUNDS = 10_000
@@ -53,87 +35,6 @@ _STALL = 1.0  # real seconds after which a handler with a time limit counts as h
 _GLANCE = 0.02  # real seconds between two checks of handlers that still run
 _ITERATIONS = 1_000  # of the event loop, in which other tasks may still do something
 _STEP = 1.0  # seconds to advance when letters are due but held back: by a breaker, a rate, another worker's lease
-
-
-class _Alarm:
-    """A call at a later time."""
-
-    def __init__(self, callback: Callable[..., Any], given: tuple[Any, ...]) -> None:
-        self.callback, self.given, self.cancelled = callback, given, False
-
-    def cancel(self) -> None:
-        """Cancel the call."""
-        self.cancelled = True
-
-
-class FakeClock(ManualClock):
-    """
-    A clock that only the test moves, and chosen draws.
-
-    Serves the engine and a store; time limits of handlers follow it, too. `draws` are the numbers that jitter will
-    draw, first to last; after them, every draw is 0.5.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.draws: list[float] = []
-        self._reached = 0.0  # seconds; the due time of the newest call
-        self._order = count()
-        self._alarms: list[tuple[float, int, _Alarm]] = []  # a heap
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def monotonic(self) -> float:
-        """Return the seconds that have passed, plus a constant."""
-        return max(self._lease_us / 1_000_000, self._reached)
-
-    time = monotonic
-
-    def advance(self, seconds: float) -> None:
-        """Let *seconds* pass; handlers that are out of time by then are stopped in the event loop's next iteration."""
-        super().advance(seconds)
-        if self._loop is not None and self._alarms:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and its handlers with it
-                self._loop.call_soon_threadsafe(self._ring)
-
-    def timers(self) -> FakeClock:
-        """Return itself: this clock measures the handlers' time limits."""
-        self._loop = asyncio.get_running_loop()
-        return self
-
-    def call_at(self, when: float, callback: Callable[..., Any], *given: Any) -> _Alarm:
-        """Call *callback* once the clock has reached *when*."""
-        alarm = _Alarm(callback, given)
-        heapq.heappush(self._alarms, (when, next(self._order), alarm))
-        return alarm
-
-    def call_later(self, delay: float, callback: Callable[..., Any], *given: Any) -> _Alarm:
-        """Call *callback* once the clock has advanced by *delay* seconds."""
-        return self.call_at(self.monotonic() + delay, callback, *given)
-
-    @property
-    def next_alarm(self) -> float | None:
-        """Seconds until the first time limit of a handler that runs, or None."""
-        while self._alarms and self._alarms[0][2].cancelled:
-            heapq.heappop(self._alarms)
-        return max(0.0, self._alarms[0][0] - self.monotonic()) if self._alarms else None
-
-    def _ring(self) -> None:
-        while (left := self.next_alarm) is not None and left < 1e-6:  # noqa: PLR2004 - a microsecond, the clock's own step
-            self._reached, _, alarm = heapq.heappop(self._alarms)
-            alarm.callback(*alarm.given)
-
-    def draw(self) -> float:
-        """Return the next of `draws`, or 0.5."""
-        return self.draws.pop(0) if self.draws else 0.5
-
-    async def sleep(self, seconds: float) -> None:
-        """Let *seconds* pass at once."""
-        self.advance(seconds)
-        await asyncio.sleep(0)  # other tasks run, as with a real sleep
-
-    def block(self, seconds: float) -> None:
-        """Let *seconds* pass at once."""
-        self.advance(seconds)
 
 
 class DrivenApp(Protocol):
@@ -311,76 +212,3 @@ def _resting() -> dict[int, tuple[int, int]]:
     me = threading.get_ident()
     frames = sys._current_frames()  # noqa: SLF001 - documented, for such purposes
     return {thread: (id(frame), frame.f_lasti) for thread, frame in frames.items() if thread != me}
-
-
-@contextmanager
-def drive_sync(app: DrivenApp, *, clock: FakeClock | None = None, store: Store | None = None) -> Iterator[SyncDrive]:
-    """Do as `drive` does, for tests that are plain functions: with an event loop of its own."""
-    with asyncio.Runner() as runner:
-        driving = drive(app, clock=clock, store=store)
-        test = SyncDrive(app, runner.run(driving.__aenter__()), runner.run)
-        try:
-            yield test
-        finally:
-            runner.run(driving.__aexit__(None, None, None))
-
-
-class SyncDrive:
-    """
-    A worker that runs only when the test says so, for plain functions. Made by `drive_sync`.
-
-    `clock` is its time, `facts` is everything announced so far; `run` runs any coroutine, such as
-    `test.run(app.desk.replay(…))`.
-    """
-
-    def __init__(self, app: DrivenApp, test: Drive, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._app, self._test, self._run = app, test, run
-        self.clock, self.facts, self.store = test.clock, test.facts, test.store
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return what *coroutine* returns; it runs on the application's event loop."""
-        result: T = self._run(coroutine)
-        return result
-
-    def enqueue(self, kind: str, payload: Any, **options: Any) -> Receipt:
-        """Keep a letter; takes what `Redrive.enqueue` takes."""
-        return self.run(self._app.enqueue(kind, payload, **options))
-
-    def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
-        """Keep all of *drafts* or none."""
-        return self.run(self._app.enqueue_many(drafts))
-
-    def tick(self, **options: Any) -> None:
-        """Run what is due now; see `Drive.tick`."""
-        self.run(self._test.tick(**options))
-
-    def run_until_idle(self, **options: Any) -> None:
-        """Run all letters to their end; see `Drive.run_until_idle`."""
-        self.run(self._test.run_until_idle(**options))
-
-    def letters(self, query: str = "") -> list[Letter]:
-        """Return every letter that matches, newest first."""
-        return self.run(self._test.letters(query))
-
-    def letter(self, letter_id: str) -> Letter:
-        """Return one letter; raise AssertionError if it is not kept."""
-        return self.run(self._test.letter(letter_id))
-
-
-@asynccontextmanager
-async def drive_worker(
-    worker: Worker,
-    *,
-    execution: ExecutionConfig | None = None,
-    kafka: KafkaConfig | None = None,
-    ordering: Ordering = "key_hash",
-    clock: FakeClock | None = None,
-) -> AsyncIterator[WorkerDrive]:
-    """Yield a `WorkerDrive` that runs a Kafka consumer's worker on the test's own records, without a broker."""
-    from redrive.sources.kafka.testing import WorkerDrive  # noqa: PLC0415 - most tests are of other things
-
-    test = WorkerDrive(worker, clock or FakeClock(), execution=execution, kafka=kafka, ordering=ordering)
-    try:
-        yield test
-    finally:
-        await test.close()
