@@ -175,7 +175,12 @@ class SyncRedrive(Protocol):
         """Register the decorated function as the handler of *kind*; see `Options` for what it may say."""
 
     def add_handler(self, kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
-        """Register *function* as the handler of *kind*; raise HandlerError if that cannot be."""
+        """
+        Register *function* as the handler of *kind*; raise HandlerError if that is impossible.
+
+        A kind that ends in `.*`, such as `kafka.*`, stands for all kinds that begin with `kafka.` and have no handler
+        of their own.
+        """
 
     def handler_defaults(self, name: str, **options: Unpack[Options]) -> None:
         """
@@ -200,9 +205,10 @@ class SyncRedrive(Protocol):
 
     def send_home(self, scheme: str, sender: Publisher, **options: Unpack[Options]) -> Handler:
         """
-        Register *sender* as the handler of the kind *scheme*, in a queue of that name; it goes with the next version.
+        Register *sender* for the kinds *scheme* and `scheme.*`, in a queue of that name.
 
-        Use `publisher`. Its errors are judged by the rules of a handler, not by those of `publisher`.
+        So `send_home("kafka", …)` sends collected letters of every topic back: those of `orders` have the kind
+        `kafka.orders`. Its errors are judged by the rules of a handler, not by those of `publisher`.
         """
 
     def queue(
