@@ -37,7 +37,8 @@ from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
 from redrive.sources import kafka
-from redrive.sources.kafka.config import IN_CODE, ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config_checks import IN_CODE
 from redrive.sources.kafka.facts import KAFKA_FACTS
 from redrive.sources.kafka.metrics import KAFKA_METRICS
 from redrive.stores.sqlite.file.database import migrations

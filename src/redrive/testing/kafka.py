@@ -15,7 +15,8 @@ from redrive.testing.clock import FakeClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering
+    from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+    from redrive.sources.kafka.config_checks import Ordering
     from redrive.sources.kafka.execution.handlers import Worker
     from redrive.sources.kafka.testing import WorkerDrive
 

@@ -11,7 +11,7 @@ from redrive.errors import SettingsError
 from redrive.settings import load_kafka
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
 from redrive.sources.kafka.client.settings import consumer_settings
-from redrive.sources.kafka.config import topic_problem
+from redrive.sources.kafka.config_checks import topic_problem
 from redrive.sources.kafka.environment import read_configs, unread
 
 

@@ -21,7 +21,8 @@ from redrive.engine.import_names import SCRIPT
 from redrive.engine.switch_interval import quick_switching
 from redrive.errors import RedriveError, SettingsError, SourceError
 from redrive.sources.kafka.bridge import LoopBridge
-from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig, Ordering, topic_problem
+from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config_checks import Ordering, topic_problem
 from redrive.sources.kafka.control.poller import BrokerPoller
 from redrive.sources.kafka.dead_letters.parked_keys import ParkedKeys
 from redrive.sources.kafka.execution.engine import EXHAUSTED

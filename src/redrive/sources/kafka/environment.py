@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.errors import SettingsError
-from redrive.sources.kafka.config import FLAGS, IN_CODE, LEAST, MAY_BE_NONE, ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+from redrive.sources.kafka.config_checks import FLAGS, IN_CODE, LEAST, MAY_BE_NONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

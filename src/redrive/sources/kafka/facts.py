@@ -54,7 +54,7 @@ class ConsumerStopped(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
 
 
-class Place(Protocol):
+class PartitionPlace(Protocol):
     """A partition, however it is kept."""
 
     topic: str
@@ -70,13 +70,13 @@ def tell(fact: Fact) -> None:
     write("info", fact.name, msgspec.structs.asdict(fact))
 
 
-def tell_assigned(group: str, places: Iterable[Place], assigned: int) -> None:
+def tell_assigned(group: str, places: Iterable[PartitionPlace], assigned: int) -> None:
     """Say that *places* are ours now, *assigned* in all."""
     names = named((place.topic, place.partition) for place in places)
     tell(PartitionsAssigned(group=group, partitions=names, assigned=assigned))
 
 
-def tell_revoked(group: str, places: Iterable[Place], assigned: int, *, lost: bool = False) -> None:
+def tell_revoked(group: str, places: Iterable[PartitionPlace], assigned: int, *, lost: bool = False) -> None:
     """Say that *places* are no longer ours, if there are any, and how many are left."""
     if names := named((place.topic, place.partition) for place in places):
         tell(PartitionsRevoked(group=group, partitions=names, assigned=assigned, lost=lost))

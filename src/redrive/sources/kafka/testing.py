@@ -23,7 +23,7 @@ from redrive.sources.kafka.records.record import Assignment, Record
 
 if TYPE_CHECKING:
     from redrive.engine.clock import Clock
-    from redrive.sources.kafka.config import Ordering
+    from redrive.sources.kafka.config_checks import Ordering
     from redrive.sources.kafka.execution.handlers import Worker
     from redrive.sources.kafka.records.completion import CompletionEvent
 

@@ -16,7 +16,7 @@ from redrive.core.query import parse
 from redrive.engine.clock import new_id
 from redrive.errors import QueueFull, SourceError, StoreUnavailable
 from redrive.sources.kafka import Collector, KafkaSender
-from redrive.sources.kafka.collect.convert import Found, draft_of, kind_of
+from redrive.sources.kafka.collect.convert import FoundRecord, draft_of, kind_of
 from redrive.sources.kafka.dead_letters.dialects import read_account
 from redrive.sources.kafka.dead_letters.headers import NAMESPACE
 from redrive.stores.memory import MemoryStore
@@ -419,8 +419,8 @@ async def test_letters_of_every_topic_go_back_and_so_do_those_that_were_collecte
         found = await letters(app.store)
         assert {letter.kind for letter in found} == {f"kafka.{source}" for source in sources}
         earlier = read_account((), home=sources[0])
-        before = draft_of(Found(topic="t", topic_id="t", partition=0, offset=0, key=None, value=b"before", headers=()),
-                          earlier, new_id())  # fmt: skip
+        place = {"topic": "t", "topic_id": "t", "partition": 0, "offset": 0}
+        before = draft_of(FoundRecord(**place, key=None, value=b"before", headers=()), earlier, new_id())
         before = msgspec.structs.replace(before, kind="kafka")
         await app.store.put([before])
         for letter in await letters(app.store):

@@ -9,7 +9,7 @@ import sys
 import msgspec
 from tests.sources.kafka.stage import LIMIT
 
-from redrive.sources.kafka.collect.convert import Found, draft_of
+from redrive.sources.kafka.collect.convert import FoundRecord, draft_of
 from redrive.sources.kafka.dead_letters.dialects import read_account
 
 
@@ -120,7 +120,7 @@ async def test_a_collected_letter_keeps_when_it_failed_and_how_often_and_counts_
 def test_failures_of_two_topics_are_never_one_group():
     def group(topic):
         headers = [("source-topic", topic), ("x-error-reason", b"no"), ("x-redrive-schema", b"1")]
-        found = Found(topic="d", topic_id="i", partition=0, offset=0, key=None, value=b"", headers=tuple(headers))
+        found = FoundRecord(topic="d", topic_id="i", partition=0, offset=0, key=None, value=b"", headers=tuple(headers))
         failure = draft_of(found, read_account(found.headers), "x").failure
         return failure.fingerprint, failure.template
 

@@ -8,7 +8,7 @@ from tests.sources.kafka.samples import partition, record
 from redrive.core.classify import KAFKA, classify
 from redrive.core.letter import Category, Failure
 from redrive.core.policy import RetryPolicy
-from redrive.sources.kafka.collect.convert import Found, draft_of
+from redrive.sources.kafka.collect.convert import FoundRecord, draft_of
 from redrive.sources.kafka.dead_letters.dialects import read_account
 from redrive.sources.kafka.dead_letters.headers import HISTORY_KEPT, PLAIN, dead_letter_headers
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
@@ -112,7 +112,7 @@ def test_the_reason_of_a_group_is_its_own_text():
 def test_a_collected_dead_letter_says_its_causes_too():
     failure = failure_of(ValueError("no order"), ConnectionError("refused"))
     headers = tuple(headers_of(record(), failure=failure))
-    found = Found(topic="d", topic_id="i", partition=0, offset=0, key=None, value=b"", headers=headers)
+    found = FoundRecord(topic="d", topic_id="i", partition=0, offset=0, key=None, value=b"", headers=headers)
     kept = draft_of(found, read_account(headers), "x").failure
     assert kept.message == "no order\ncaused by ConnectionError: refused"
 

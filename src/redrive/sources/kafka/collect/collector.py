@@ -26,7 +26,7 @@ from redrive.sources.kafka.client.errors import is_final, said
 from redrive.sources.kafka.client.outage import Outage
 from redrive.sources.kafka.client.positions import begin, committed, start_of
 from redrive.sources.kafka.client.settings import is_cooperative
-from redrive.sources.kafka.collect.convert import KIND, Found, draft_of
+from redrive.sources.kafka.collect.convert import KIND, FoundRecord, draft_of
 from redrive.sources.kafka.dead_letters.codec import codec_of
 from redrive.sources.kafka.dead_letters.dialects import read_account
 from redrive.sources.kafka.dead_letters.topics import BrokerAway, topic_id
@@ -142,7 +142,7 @@ class Collector:
         key, value, headers = self._codec.decode(
             MessageParts(message.key(), message.value(), list(headers_of(message)))
         )
-        found = Found(
+        found = FoundRecord(
             topic=topic,
             topic_id=its_id,
             partition=message.partition(),

@@ -18,7 +18,7 @@ from redrive.core.classify import KAFKA, classify_text
 from redrive.core.failures.fingerprint import fingerprint
 from redrive.core.letter import BYTES, JSON, Draft
 from redrive.errors import Reject, SourceError
-from redrive.sources.kafka.config import topic_problem
+from redrive.sources.kafka.config_checks import topic_problem
 from redrive.sources.kafka.dead_letters.dialects import OURS, Account
 from redrive.sources.kafka.dead_letters.headers import NAMESPACE, homeward, once_more
 from redrive.sources.kafka.dead_letters.oversize import REF, whole
@@ -39,7 +39,7 @@ _PART = "kafka"  # where a letter's metadata speaks of its record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundRecord:
     """A record of a dead-letter topic, as it stands there."""
 
     topic: str
@@ -53,7 +53,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class OutgoingMessage:
     """What is to be produced."""
 
     key: bytes | None
@@ -61,7 +61,7 @@ class Message:
     headers: list[Header]
 
 
-def draft_of(found: Found, account: Account, letter_id: str, *, queue: str = KIND, folder: str = "") -> Draft:
+def draft_of(found: FoundRecord, account: Account, letter_id: str, *, queue: str = KIND, folder: str = "") -> Draft:
     """
     Return the failed letter that *found* becomes; the same record twice has the same idempotency key.
 
@@ -93,7 +93,7 @@ def kind_of(topic: str) -> str:
     return KIND if topic_problem(topic) else f"{KIND}.{topic}"
 
 
-def message_of(letter: Letter) -> Message:
+def message_of(letter: Letter) -> OutgoingMessage:
     """Return *letter* as a message; a null value stays null unless an operator edited it."""
     kept = letter.metadata.get(_PART)
     kept = kept if isinstance(kept, dict) else {}
@@ -104,7 +104,7 @@ def message_of(letter: Letter) -> Message:
     headers: list[Header] = [(n, None if at in nulls else v) for at, (n, v) in enumerate(letter.headers)]
     if "dead_letter" in kept:
         headers = once_more(headers)
-    return Message(
+    return OutgoingMessage(
         key=_key(letter, kept),
         value=None if kept.get("null") and not letter.payload else letter.payload,
         headers=[*headers, (LETTER_ID, letter.id.encode())],
@@ -123,12 +123,12 @@ def partition_of(origin: str | None) -> int:
     return int(number) if number.isascii() and number.isdigit() else -1
 
 
-def _home_headers(found: Found, account: Account) -> list[Header]:
+def _home_headers(found: FoundRecord, account: Account) -> list[Header]:
     """Return the headers to send it back with: its own, its history and the count of replays."""
     return homeward(found.headers if account.dialect == OURS.name else account.own)
 
 
-def _metadata(found: Found, account: Account, headers: list[Header], cut: str) -> dict[str, Any]:
+def _metadata(found: FoundRecord, account: Account, headers: list[Header], cut: str) -> dict[str, Any]:
     kept: dict[str, Any] = {
         "dead_letter": f"{found.topic}/{found.partition}@{found.offset}",
         "dialect": account.dialect,
@@ -145,7 +145,7 @@ def _metadata(found: Found, account: Account, headers: list[Header], cut: str) -
     return {_PART: {name: value for name, value in kept.items() if value not in (None, "", [], False)}}
 
 
-def _value(found: Found, folder: str) -> tuple[bytes, str]:
+def _value(found: FoundRecord, folder: str) -> tuple[bytes, str]:
     """Return the value and, if it is only a part, where the whole is."""
     try:
         return whole(found.topic, found.value, found.headers, folder=folder) or b"", ""

@@ -19,7 +19,7 @@ from redrive.errors import Reject, SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
 from redrive.sources.kafka.collect.convert import home_of, message_of, partition_of
-from redrive.sources.kafka.config import topic_problem
+from redrive.sources.kafka.config_checks import topic_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ _log = logging.getLogger("redrive.kafka")
 _CONVICTING = 3  # crashes while only this record ran
 
 
-class _Suspects:
+class _IsolatedRecords:
     """The records of one partition that run isolated."""
 
     def __init__(self, partition: Partition, left: int) -> None:
@@ -62,7 +62,7 @@ class CrashLoopGuard:
     ) -> None:
         self._limit, self._window, self._commit, self._bury, self._run = limit, window, commit, bury, run
         self._unnoted: dict[Assignment, Partition] = {}
-        self._suspects: dict[Assignment, _Suspects] = {}
+        self._suspects: dict[Assignment, _IsolatedRecords] = {}
 
     def assigned(self, partition: Partition, note: StartNote) -> None:
         """Take in the note that an earlier owner of *partition* left."""
@@ -71,7 +71,7 @@ class CrashLoopGuard:
         partition.starts = note.starts + 1
         self._unnoted[partition.assignment] = partition
         if note.starts >= self._limit:
-            self._suspects[partition.assignment] = _Suspects(partition, self._window)
+            self._suspects[partition.assignment] = _IsolatedRecords(partition, self._window)
             partition.isolated = note.isolated
             partition.starts -= note.isolated  # counted when its own record runs, not when a neighbour's does
             form = "%s was started %d times without progress; its records run one at a time"
@@ -125,7 +125,7 @@ class CrashLoopGuard:
         if partitions:
             self._commit(partitions)
 
-    def _next(self, suspects: _Suspects) -> None:
+    def _next(self, suspects: _IsolatedRecords) -> None:
         partition, is_first, record = suspects.partition, suspects.running is None, suspects.waiting.popleft()
         suspects.running = record
         suspects.left -= 1
@@ -141,7 +141,7 @@ class CrashLoopGuard:
             self._commit([partition])
         self._run([record])
 
-    def _end(self, suspects: _Suspects) -> list[Record]:
+    def _end(self, suspects: _IsolatedRecords) -> list[Record]:
         """End the isolation of a partition: the killer was not among so many records."""
         partition = suspects.partition
         del self._suspects[partition.assignment]

@@ -29,7 +29,7 @@ from redrive.sources.kafka.control.crash_loops import CrashLoopGuard
 from redrive.sources.kafka.control.flood_gate import FloodGate, HeldRecords
 from redrive.sources.kafka.control.partition import Partition, Partitions
 from redrive.sources.kafka.control.stalls import Stalls
-from redrive.sources.kafka.control.status import Status
+from redrive.sources.kafka.control.status import ConsumerStatus
 from redrive.sources.kafka.control.wiring import results_for
 from redrive.sources.kafka.dead_letters.topics import DeadLetterTopics, refuse_loops
 from redrive.sources.kafka.offsets.start_note import read_note
@@ -97,7 +97,7 @@ class BrokerPoller:
             0 if kafka.exactly_once else kafka.crash_loop_limit, execution.max_in_flight, self._results.commit,
             self._bury, work.take_isolated,
         )  # fmt: skip
-        self._status = Status(
+        self._status = ConsumerStatus(
             self._partitions, self._results, self._dlq_topics, self._stalls,
             gate=self._gate, held=self._held, outage=self._outage,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from redrive.sources.kafka.records.disposition import Disposition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from redrive.sources.kafka.config import StallPolicy
+    from redrive.sources.kafka.config_checks import StallPolicy
     from redrive.sources.kafka.control.partition import Partition
     from redrive.sources.kafka.records.record import Assignment, Record
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.dead_letters.topics import DeadLetterTopics
 
 
-class Status:
+class ConsumerStatus:
     """What is known of a consumer at its last look."""
 
     def __init__(

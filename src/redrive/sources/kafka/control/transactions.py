@@ -20,9 +20,10 @@ from redrive.failpoints import hit
 from redrive.sources.kafka.client.errors import said
 from redrive.sources.kafka.client.settings import TOO_LARGE, transaction_settings
 from redrive.sources.kafka.control.results import log_given_up
+from redrive.sources.kafka.control.transaction_parts import PartitionPart, RecordResult, part_of
 from redrive.sources.kafka.dead_letters.codec import codec_of, failed_record
 from redrive.sources.kafka.health import DeadLetterCounts
-from redrive.sources.kafka.offsets.done_map import MapRoom, fits, write_map
+from redrive.sources.kafka.offsets.done_map import MapRoom
 from redrive.sources.kafka.records.output import ANY_PARTITION, Output
 
 if TYPE_CHECKING:
@@ -46,28 +47,11 @@ _QUICK = 0.05  # seconds between transactions when nothing is left to do
 _FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
 
 
-class _Result(NamedTuple):
-    """The result of a record: the messages that must be in the transaction that commits it."""
-
-    record: Record
-    messages: tuple[Output, ...]
-    is_dead: bool
-    since: float = 0.0  # when it became a dead letter
-
-
 class _Failing(NamedTuple):
     """A partition whose last transaction failed."""
 
     tries: int = 0  # in a row
     not_before: float = 0.0
-
-
-class _Part(NamedTuple):
-    """One partition's share of a transaction."""
-
-    partition: Partition
-    place: tuple[int, str]
-    results: list[_Result]
 
 
 class Transactions:
@@ -92,7 +76,7 @@ class Transactions:
         self._partitions, self._halts, self._codec = partitions, halts, codec_of(config)
         self._interval = config.commit_interval_ms / 1000
         self._room = MapRoom()
-        self._results: list[_Result] = []
+        self._results: list[RecordResult] = []
         self._consumer: Consumer
         self._last = self._not_before = 0.0
         self._failing: dict[
@@ -101,7 +85,7 @@ class Transactions:
         self._existing: set[str] = set()  # topics that are known to exist
         self._unbatched = False  # set once a batch was larger than its topic takes
         self._asked = False  # whether the broker was asked to commit
-        self._in_doubt: list[_Part] = []  # the broker was asked to commit them and did not answer
+        self._in_doubt: list[PartitionPart] = []  # the broker was asked to commit them and did not answer
         self._published = 0  # dead letters
         self.commit_failures = 0
         self.last_error = ""
@@ -130,7 +114,7 @@ class Transactions:
 
     def succeeded(self, record: Record) -> None:
         """Commit *record*, with its outputs, in the next transaction."""
-        self._results.append(_Result(record, record.outputs, is_dead=False))
+        self._results.append(RecordResult(record, record.outputs, is_dead=False))
 
     def assigned(self, _assignments: Collection[Assignment], _is_stopping: Callable[[], bool]) -> None:
         """Do nothing: a transaction needs to know nothing of new partitions."""
@@ -148,7 +132,7 @@ class Transactions:
         partition = record.partition if record.partition < self._topics.partitions(topic) else ANY_PARTITION
         headers = tuple(parts.headers)
         letter = Output(topic=topic, value=parts.value, key=parts.key, headers=headers, partition=partition)
-        self._results.append(_Result(record, (letter,), is_dead=True, since=now))
+        self._results.append(RecordResult(record, (letter,), is_dead=True, since=now))
 
     def poll(self) -> None:
         """Run a transaction, if it is time and there is something to commit."""
@@ -194,7 +178,7 @@ class Transactions:
 
     def _commit(self, partitions: Iterable[Partition]) -> None:
         """Run one transaction with the results of *partitions*."""
-        found = [part for each in partitions if (part := self._part(each)) is not None]
+        found = [part for each in partitions if (part := part_of(each, self._results, self._room)) is not None]
         parts = [part for part in found if not self._is_put_off(part)]
         if not parts:
             return
@@ -205,7 +189,7 @@ class Transactions:
         else:
             self._committed(parts)
 
-    def _is_put_off(self, part: _Part) -> bool:
+    def _is_put_off(self, part: PartitionPart) -> bool:
         """
         Put *part* off if a topic that it writes to does not exist; return whether that was done.
 
@@ -229,37 +213,7 @@ class Transactions:
             return True
         return False
 
-    def _part(self, partition: Partition) -> _Part | None:
-        """Return what can be committed of *partition*: as many results as fit into its offset map."""
-        results = [result for result in self._results if result.record.assignment is partition.assignment]
-        if not results and not partition.dirty:
-            return None
-        results.sort(key=lambda result: result.record.offset)
-        count = self._fitting(partition, results)
-        watermark, ranges = partition.tracker.if_done({result.record.offset for result in results[:count]})
-        if watermark is None:
-            return None
-        partition.gaps = len(ranges)
-        room = self._room
-        place = watermark, write_map(watermark, ranges, limit=room.limit, alphabet=room.alphabet)
-        partition.dirty = False
-        return None if place == partition.committed and not count else _Part(partition, place, results[:count])
-
-    def _fitting(self, partition: Partition, results: list[_Result]) -> int:
-        """Return how many of *results*, lowest offset first, fit into the map."""
-        if self._fits(partition, results):  # nearly always
-            return len(results)
-        low, high = 0, len(results) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._fits(partition, results[:middle]) else (low, middle - 1)
-        return low
-
-    def _fits(self, partition: Partition, results: list[_Result]) -> bool:
-        watermark, ranges = partition.tracker.if_done({result.record.offset for result in results})
-        return watermark is None or fits(watermark, ranges, limit=self._room.limit, alphabet=self._room.alphabet)
-
-    def _transact(self, parts: list[_Part]) -> None:
+    def _transact(self, parts: list[PartitionPart]) -> None:
         producer, self._asked = self._producer, False
         producer.begin_transaction()
         hit("kafka.tx_begun")
@@ -288,7 +242,7 @@ class Transactions:
 
     # ------------------------------------------------------------------ how it ended
 
-    def _committed(self, parts: list[_Part]) -> None:
+    def _committed(self, parts: list[PartitionPart]) -> None:
         done = {id(result) for part in parts for result in part.results}
         self._results = [result for result in self._results if id(result) not in done]
         for part in parts:
@@ -303,7 +257,7 @@ class Transactions:
             self._halts.resume(part.partition.assignment)
         self.last_error = ""
 
-    def _failed(self, parts: list[_Part], error: KafkaError) -> None:
+    def _failed(self, parts: list[PartitionPart], error: KafkaError) -> None:
         self.commit_failures += 1
         self.last_error = error.str()
         self._existing.clear()  # one of them may have been deleted
@@ -368,6 +322,6 @@ class Transactions:
         return Producer(transaction_settings(self._config, self._name, unbatched=self._unbatched))
 
 
-def _place(part: _Part) -> TopicPartition:
+def _place(part: PartitionPart) -> TopicPartition:
     owner = part.partition.assignment
     return TopicPartition(owner.topic, owner.partition, *part.place)

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are it
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
 from redrive.sources.kafka.client.errors import said
-from redrive.sources.kafka.config import topic_problem
+from redrive.sources.kafka.config_checks import topic_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from redrive.sources.kafka.config import Ordering
+    from redrive.sources.kafka.config_checks import Ordering
     from redrive.sources.kafka.records.record import Assignment, Record
 
 _WHOLE_PARTITION = object()

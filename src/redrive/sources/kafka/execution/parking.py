@@ -19,7 +19,7 @@ from redrive.sources.kafka.records.disposition import Disposition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from redrive.sources.kafka.config import Ordering
+    from redrive.sources.kafka.config_checks import Ordering
     from redrive.sources.kafka.dead_letters.parked_keys import ParkedKeys
     from redrive.sources.kafka.execution.engine import Broke, ExecutionEngine
     from redrive.sources.kafka.records.record import Record

@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.core.decide import SUCCEEDED
 from redrive.engine.clock import SystemClock
-from redrive.sources.kafka.config import topic_problem
+from redrive.sources.kafka.config_checks import topic_problem
 from redrive.sources.kafka.execution.engine import ExecutionEngine, in_process_runner
 from redrive.sources.kafka.execution.handlers import is_async, plain_handler
 from redrive.sources.kafka.records.output import Output

@@ -17,7 +17,7 @@ from redrive.sources.kafka.execution.ordering import Chains
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from redrive.sources.kafka.config import Ordering
+    from redrive.sources.kafka.config_checks import Ordering
     from redrive.sources.kafka.execution.engine import Broke, ExecutionEngine
     from redrive.sources.kafka.records.completion import CompletionEvent
     from redrive.sources.kafka.records.record import Assignment, Record
