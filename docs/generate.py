@@ -359,6 +359,7 @@ SHAPES = {
     "redrive.desk.group": ("Groups", "GroupView"),
     "redrive.desk.acts": ("Done",),
     "redrive.desk.outcome": ("PlanOutcome",),
+    "redrive.desk.plan": ("Plans", "PlanView"),
     "redrive.desk.copy": ("Copied", "NotCopied"),
     "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),
     "redrive.desk.edit": ("EditedLetter",),

@@ -20,6 +20,7 @@ from redrive.core.classify import HANDLER, RELAY
 from redrive.core.letter import Letter  # noqa: TC001 - the annotations of handlers are read at run time
 from redrive.desk import subscriptions
 from redrive.desk.desk import Desk
+from redrive.desk.plan import OFFER
 from redrive.drafts import drafts_of, make_draft
 from redrive.engine.clock import SystemClock
 from redrive.engine.handler import build_handler
@@ -89,6 +90,7 @@ class Redrive:
         self._outboxes: Outboxes | None = None
         self._url = None if store else self.settings.url
         self._opening = threading.Lock()
+        self._offer = OFFER
         self._opened_by = 0  # the process: what was opened before a fork is not for the child
         self._running: dict[Worker, asyncio.AbstractEventLoop] = {}
         self._reporters: list[SentryReporter] = []  # one at most, shared with the twin
@@ -399,12 +401,12 @@ class Redrive:
     @contextlib.contextmanager
     def using(self, store: Store, clock: Clock) -> Iterator[None]:
         """Keep letters in *store* and go by *clock* within the block, as `redrive.testing` needs it."""
-        before = self.store, self.clock, self._opened_by
-        self.store, self.clock, self._opened_by = store, clock, 0
+        before = self.store, self.clock, self._opened_by, self._offer
+        self.store, self.clock, self._opened_by, self._offer = store, clock, 0, 0.0  # no worker runs by itself there
         try:
             yield
         finally:
-            self.store, self.clock, self._opened_by = before
+            self.store, self.clock, self._opened_by, self._offer = before
 
     async def __aenter__(self) -> Self:
         """Open it."""
@@ -420,7 +422,7 @@ class Redrive:
     @property
     def desk(self) -> Desk:
         """What an operator can do: list, group, explain, replay, archive, edit."""
-        return Desk(self._opened, by=self.settings.by or "app", announce=self.hub)
+        return Desk(self._opened, by=self.settings.by or "app", announce=self.hub, offer=self._offer)
 
     @property
     def sync(self) -> SyncRedrive:

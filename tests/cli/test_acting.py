@@ -139,7 +139,7 @@ def test_a_plan_is_resumed_only_by_its_own_verb(redrive):
 
     plan_id = redrive.fill(work)
 
-    assert f"redrive archive --resume {plan_id}" in redrive("replay", "--resume", plan_id, code=1).stderr
+    assert f"redrive plan run {plan_id}" in redrive("replay", "--resume", plan_id, code=1).stderr
     assert set(redrive.statuses().values()) == {"failed"}
 
 
@@ -148,7 +148,7 @@ def test_an_unknown_plan_is_refused(redrive):
 
 
 def test_the_plan_to_resume_is_named_before_anything_is_done(redrive, failures):
-    assert "go on with: redrive replay --resume " in redrive("replay", "-q", "kind:*", "--yes").stderr
+    assert "go on with: redrive plan run " in redrive("replay", "-q", "kind:*", "--yes").stderr
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.core.plan import Plan, advance, begun, room
+from redrive.core.plan import Plan, PlanState, advance, begun, room
 
 PLAN = Plan(id="p", verb="replay", query="status:failed", by="ada", reason="fixed", cutoff="7")
 
 
 def test_a_plan_begins_with_nothing_done_whatever_it_was_given():
-    used = Plan(verb="replay", query="kind:*", by="ada", reason="", cursor="9", acted=3, skipped=2, done=True)
+    used = Plan(
+        verb="replay", query="kind:*", by="ada", reason="", cursor="9", acted=3, skipped=2, state=PlanState.DONE
+    )
     fresh = begun(used, 17, 1_000)
     assert (fresh.id, fresh.cutoff, fresh.created_us) == ("3e8-11", "17", 1_000)
     assert (fresh.cursor, fresh.acted, fresh.skipped, fresh.done) == ("", 0, 0, False)

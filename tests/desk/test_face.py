@@ -52,7 +52,7 @@ async def test_what_was_refused_or_came_to_nothing_is_not_announced(desk, mill, 
 async def test_a_resumed_plan_announces_only_what_it_did_itself(desk, store, mill, told):
     for _ in range(5):
         await mill.failed()
-    plan = await desk.start("replay", "status:failed", reason="fixed")
+    plan = await desk.start("replay", "status:failed", reason="fixed", paused=False)
     await store.step(plan.id, limit=2)
 
     await desk.carry_out(plan.id)

@@ -66,8 +66,8 @@ class Watching:
         self._note_claims(exchanged.claims)
         return exchanged
 
-    async def step(self, plan_id, *, limit):
-        step = await super().step(plan_id, limit=limit)
+    async def step(self, plan_id, **asked):
+        step = await super().step(plan_id, **asked)
         if step.plan.verb == "replay" and step.acted:
             self.log.write(*[("replayed", letter) for letter in step.acted])
         return step

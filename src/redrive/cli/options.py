@@ -41,6 +41,7 @@ Wait = Annotated[
 WaitSeconds = Annotated[
     float | None, typer.Option("--wait-seconds", min=0, help="Wait at most this long (60 s if not given).")
 ]
+Detach = Annotated[bool, typer.Option("--detach", help="Do not wait: a worker carries out the plan.")]
 Resume = Annotated[
     str, typer.Option("--resume", metavar="PLAN", callback=typed, help="Continue a plan that was interrupted.")
 ]

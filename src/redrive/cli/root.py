@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from redrive.cli.act import acts, copy, edit, enqueue, queues, subscriptions
+from redrive.cli.act import acts, copy, edit, enqueue, plans, queues, subscriptions
 from redrive.cli.kafka import commands as kafka
 from redrive.cli.look import audit, explain, groups, letters, stats, top
 from redrive.cli.output import note
@@ -98,6 +98,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
+app.add_typer(plans.app, name="plan")
 app.add_typer(queues.app, name="queues")
 app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(kafka.app, name="kafka")

@@ -316,3 +316,17 @@ Fact = (
     | StoreAway
     | StoreBack
 )
+
+
+_FACT_OF_VERB: dict[str, type[Archived | Purged | Replayed | Restored]] = {
+    "replay": Replayed,
+    "archive": Archived,
+    "cancel": Archived,
+    "restore": Restored,
+    "purge": Purged,
+}
+
+
+def fact_of_act(verb: str, count: int, *, by: str, reason: str, plan: str | None) -> Fact:
+    """Return the fact that an operator's *verb* acted on *count* letters; announced after the store said yes."""
+    return _FACT_OF_VERB[verb](count=count, by=by, reason=reason, plan=plan or "")

@@ -1,15 +1,36 @@
 """
 What acting on many letters means.
 
-Owns the plan (a query, a cut-off, an action, an author and a reason), how a page of letters advances it, and when
-it ends. An operator who acts on more than one letter stores a plan first and carries it out page by page.
+Owns the plan (a query, a cut-off, an action, an author and a reason), how a page of letters advances it, when it ends,
+which process may carry it out, and what pausing, resuming and halting do to it. An operator who acts on more than one
+letter stores a plan first; then one process carries it out page by page, and holds a lease on it while it does.
 Knows no store: a store reads a page, acts on it and keeps the advanced plan in one transaction.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 from msgspec.structs import replace
+
+from redrive.errors import MoveRefused
+
+LEASE = 5.0  # seconds that a process has for one page before another may go on with the plan
+PAGE = 2_000  # letters
+
+
+class PlanState(StrEnum):
+    """Where a plan stands; one that is halted or done stays so."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    HALTED = "halted"
+    DONE = "done"
+
+
+_OPEN = (PlanState.RUNNING, PlanState.PAUSED)
+_CHANGES = {"pause": PlanState.PAUSED, "resume": PlanState.RUNNING, "halt": PlanState.HALTED}
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +46,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""  # how far it has looked. Only its store can read this
     acted: int = 0
     skipped: int = 0  # letters that matched, but had moved before the plan could act on them
-    done: bool = False
+    state: PlanState = PlanState.RUNNING
     created_us: int = 0
     generation: int | None = None
+    rate: float | None = None  # act on at most so many letters a second
+    holder: str = ""  # the process that carries it out
+    held_until: int = 0  # when its lease ends, by the lease clock of the plan's store
+    held: bool = False  # when read: whether the lease lasts
+
+    @property
+    def done(self) -> bool:
+        """Whether all its letters were acted on."""
+        return self.state is PlanState.DONE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether letters may still be acted on by it, now or once it is resumed."""
+        return self.state in _OPEN
 
     def name(self, token: int, now_us: int) -> str:
         """Return its id, or one made of a store's instant and newest token: of two stores the instants differ."""
@@ -44,8 +79,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 def begun(plan: Plan, token: int, now_us: int) -> Plan:
     """Return *plan* as a store keeps it first: named, cut off at *token*, with nothing done yet."""
-    fresh = {"cursor": "", "acted": 0, "skipped": 0, "done": False}
-    return replace(plan, id=plan.name(token, now_us), cutoff=str(token), created_us=now_us, **fresh)
+    fresh = {"cursor": "", "acted": 0, "skipped": 0, "holder": "", "held_until": 0, "held": False}
+    state = plan.state if plan.is_open else PlanState.RUNNING
+    return replace(plan, id=plan.name(token, now_us), cutoff=str(token), created_us=now_us, state=state, **fresh)
 
 
 def room(plan: Plan, limit: int) -> int:
@@ -62,7 +98,60 @@ def advance(plan: Plan, *, cursor: str, acted: int, skipped: int, further: bool)
     *further* on, or when it has acted on as many as it may.
     """
     done = not further or plan.acted + acted == plan.limit
-    return replace(plan, cursor=cursor, acted=plan.acted + acted, skipped=plan.skipped + skipped, done=done)
+    state = PlanState.DONE if done else plan.state
+    after = replace(plan, cursor=cursor, acted=plan.acted + acted, skipped=plan.skipped + skipped, state=state)
+    return let_go(after) if done else after
+
+
+# ---------------------------------------------------------------------- who carries it out
+
+
+def may_step(plan: Plan, worker: str, now: int) -> bool:
+    """Say whether *worker* may carry out the next page at *now*: no other process holds a lease that lasts."""
+    return plan.state is PlanState.RUNNING and not (plan.held_until > now and plan.holder != worker)
+
+
+def taken(plan: Plan, worker: str, until: int, now: int) -> Plan:
+    """Return *plan* held by *worker* until its lease ends; a lease that has ended by *now* is none."""
+    return let_go(plan) if until <= now else replace(plan, holder=worker, held_until=until, held=True)
+
+
+def let_go(plan: Plan) -> Plan:
+    """Return *plan* with no process that carries it out."""
+    return replace(plan, holder="", held_until=0, held=False)
+
+
+def as_read(plan: Plan, now: int) -> Plan:
+    """Return *plan* as a reader sees it at *now*, by the lease clock of its store."""
+    held = plan.held_until > now
+    return plan if plan.held is held else replace(plan, held=held)
+
+
+def changed(plan: Plan, verb: str, *, rate: float | None = None) -> Plan:
+    """
+    Return *plan* after an operator's pause, resume or halt; a *rate* that is given replaces the plan's.
+
+    The process that carries it out sees the change before its next page. Raise MoveRefused if the plan has ended.
+    """
+    if not plan.is_open and _CHANGES[verb] is not plan.state:
+        raise MoveRefused(f"cannot {verb} plan {plan.id!r}: it is {plan.state}, and stays so; start another plan")
+    after = replace(plan, state=_CHANGES[verb], rate=plan.rate if rate is None else rate)
+    return after if after.state is PlanState.RUNNING else let_go(after)
+
+
+def page_size(rate: float | None, page: int = PAGE) -> int:
+    """Return on how many letters to act at once: never on more than one second's worth."""
+    return page if rate is None else max(1, min(page, int(rate)))
+
+
+def rest_after(acted: int, rate: float | None) -> float:
+    """Return how many seconds to rest after a page that acted on so many letters."""
+    return acted / rate if rate else 0.0
+
+
+def lease_for(rate: float | None, page: int = PAGE) -> float:
+    """Return for how many seconds a process holds a plan with each page: the rest after it included."""
+    return LEASE + rest_after(page_size(rate, page), rate)
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,8 +2,7 @@
 Act on letters, by id or by query.
 
 Owns the fork that every verb shares: letters named by id go in one transaction, all or none; letters named by a query
-go by a plan. Also owns which fact each verb is. `core/moves.py` says which verb may touch which letter, and what
-replay, archive, cancel, restore and purge do. Knows no listener and no terminal.
+go by a plan. `core/moves.py` says which verb may touch which letter. Knows no listener and no terminal.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.facts import Archived, Purged, Replayed, Restored
 from redrive.desk import plan as plans
 from redrive.desk.ids import whole_ids
 from redrive.desk.outcome import PlanOutcome
@@ -21,17 +19,8 @@ from redrive.errors import QueryError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redrive.core.facts import Fact
     from redrive.core.plan import Plan
     from redrive.stores.contract import Store
-
-_FACTS: dict[str, type[Archived | Purged | Replayed | Restored]] = {
-    "replay": Replayed,
-    "archive": Archived,
-    "cancel": Archived,
-    "restore": Restored,
-    "purge": Purged,
-}
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +30,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     acted: int
     skipped: int  # in the plan, but its status did not allow the verb any more
     done: bool
+    state: str = "done"  # of its plan: running, paused, halted or done
     plan: str | None
     query: str
     by: str
@@ -69,8 +59,8 @@ async def act(
     check_named(verb, ids, query)
     if ids:
         return await by_id(store, verb, ids, by=by, reason=reason, generation=generation)
-    plan = await plans.start(store, verb, query, by=by, reason=reason, limit=limit, generation=generation)
-    return done(await plans.carry_out(store, plan.id, rate=rate))
+    plan = await plans.start(store, verb, query, by=by, reason=reason, limit=limit, rate=rate, generation=generation)
+    return done(await plans.carry_out(store, plan.id))
 
 
 def done(plan: Plan) -> Done:
@@ -80,6 +70,7 @@ def done(plan: Plan) -> Done:
         acted=plan.acted,
         skipped=plan.skipped,
         done=plan.done,
+        state=str(plan.state),
         plan=plan.id,
         query=plan.query,
         by=plan.by,
@@ -90,11 +81,6 @@ def done(plan: Plan) -> Done:
 def nothing(verb: str, query: str, *, by: str, reason: str) -> Done:
     """Return what an act on no letters came to."""
     return Done(verb=verb, acted=0, skipped=0, done=True, plan=None, query=query, by=by, reason=reason)
-
-
-def fact_of(verb: str, count: int, *, by: str, reason: str, plan: str | None) -> Fact:
-    """Return the fact that *count* letters were acted on; it is announced after the store said yes."""
-    return _FACTS[verb](count=count, by=by, reason=reason, plan=plan or "")
 
 
 def check_named(verb: str, ids: Sequence[str], query: str) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redrive.core.facts import Edited, QueuePaused, QueueResumed
+from redrive.core.facts import Edited, QueuePaused, QueueResumed, fact_of_act
+from redrive.core.plan import PlanState
 from redrive.core.policy import RetryPolicy
 from redrive.desk import acts, audit, dlq, edit, explain, group, inspect, outcome, queues, stats, subscriptions, views
 from redrive.desk import plan as plans
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from redrive.desk.explain import Explanation, WhatIf
     from redrive.desk.group import GroupView
     from redrive.desk.outcome import PlanOutcome
-    from redrive.desk.plan import Preview
+    from redrive.desk.plan import PlanView, Preview
     from redrive.desk.queues import QueueView
     from redrive.desk.stats import Stats
     from redrive.desk.views import LetterSheet, Listing
@@ -46,13 +47,19 @@ class Desk:
     Everything an operator can do, on one store, in the name of *by*.
 
     *store* is open, or a function that opens it and returns it. Verbs that act take ids, all or none, or a `query`;
-    an empty query is refused. The desk calls *announce* with every fact.
+    an empty query is refused. The desk calls *announce* with every fact. *offer* is for how many seconds it leaves a
+    plan to workers before it carries the plan out itself.
     """
 
     def __init__(
-        self, store: Store | OpenStore, *, by: str = "desk", announce: Callable[[Fact], object] = _no_listener
+        self,
+        store: Store | OpenStore,
+        *,
+        by: str = "desk",
+        announce: Callable[[Fact], object] = _no_listener,
+        offer: float = plans.OFFER,
     ) -> None:
-        self.by, self._given, self._announce = by, store, announce
+        self.by, self._given, self._announce, self._offer = by, store, announce, offer
 
     async def _store(self) -> Store:
         return await self._given() if callable(self._given) else self._given
@@ -144,8 +151,10 @@ class Desk:
         """Apply *verb* (replay, archive, cancel, restore or purge) to letters named by id or by query."""
         acts.check_named(verb, ids, query)
         if query.strip():
-            made = await self.start(verb, query, reason=reason, limit=limit, generation=generation)
-            return acts.done(await self.carry_out(made.id, rate=rate))
+            made = await self.start(
+                verb, query, reason=reason, limit=limit, rate=rate, generation=generation, paused=False
+            )
+            return acts.done(await self.carry_out(made.id))
         store = await self._store()
         return self._tell(await acts.by_id(store, verb, ids, by=self.by, reason=reason, generation=generation))
 
@@ -162,7 +171,7 @@ class Desk:
 
     def _tell(self, done: Done) -> Done:
         if done.acted:
-            self._announce(acts.fact_of(done.verb, done.acted, by=done.by, reason=done.reason, plan=done.plan))
+            self._announce(fact_of_act(done.verb, done.acted, by=done.by, reason=done.reason, plan=done.plan))
         return done
 
     # ------------------------------------------------------------------ plans
@@ -172,32 +181,76 @@ class Desk:
         return await plans.preview(await self._store(), verb, query, at_most=at_most)
 
     async def start(
-        self, verb: str, query: str, *, reason: str = "", limit: int | None = None, generation: int | None = None
+        self,
+        verb: str,
+        query: str,
+        *,
+        reason: str = "",
+        limit: int | None = None,
+        rate: float | None = None,
+        generation: int | None = None,
+        paused: bool = True,
     ) -> Plan:
-        """Keep a plan; nothing is acted on yet."""
-        store = await self._store()
-        return await plans.start(store, verb, query, by=self.by, reason=reason, limit=limit, generation=generation)
+        """Keep a plan; it acts on nothing until it is carried out. One that is not *paused* any worker may begin."""
+        return await plans.start(
+            await self._store(),
+            verb,
+            query,
+            by=self.by,
+            reason=reason,
+            limit=limit,
+            rate=rate,
+            generation=generation,
+            paused=paused,
+        )
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan; raise PlanNotFound."""
         return await (await self._store()).plan(plan_id)
 
+    async def plans(self, state: str | None = None, *, limit: int = 50) -> list[PlanView]:
+        """Return plans, newest first; with *state* those that are running, paused, halted or done."""
+        wanted = None if state is None else PlanState(state)
+        return [plans.view(plan) for plan in await (await self._store()).plans(wanted, limit=limit)]
+
     async def carry_out(
         self, plan_id: str, *, rate: float | None = None, progress: Callable[[Plan], object] | None = None
     ) -> Plan:
-        """Carry out a plan, or go on where an earlier run stopped."""
+        """
+        Have a plan carried out, or go on where it stopped; return it once it is done, paused or halted.
 
-        def heard(step: Step) -> None:
-            self._tell_of_page(step)
-            if progress is not None:
-                progress(step.plan)
+        A worker carries it out; if none takes it in time, this process does. *rate* replaces the plan's.
+        """
+        return await plans.carry_out(
+            await self._store(),
+            plan_id,
+            by=self.by,
+            rate=rate,
+            offer=self._offer,
+            announce=self._tell_of_page,
+            progress=progress,
+        )
 
-        return await plans.carry_out(await self._store(), plan_id, rate=rate, progress=heard)
+    async def pause_plan(self, plan_id: str, *, reason: str = "") -> PlanView:
+        """Stop a plan after the page that it is at; `resume_plan` lets it go on."""
+        return await self._change_plan(plan_id, "pause", reason=reason)
+
+    async def resume_plan(self, plan_id: str, *, reason: str = "", rate: float | None = None) -> PlanView:
+        """Let workers go on with a plan; *rate* replaces the plan's."""
+        plans.check_rate(rate)
+        return await self._change_plan(plan_id, "resume", reason=reason, rate=rate)
+
+    async def halt_plan(self, plan_id: str, *, reason: str = "") -> PlanView:
+        """End a plan after the page that it is at; it cannot be resumed."""
+        return await self._change_plan(plan_id, "halt", reason=reason)
+
+    async def _change_plan(self, plan_id: str, verb: str, *, reason: str, rate: float | None = None) -> PlanView:
+        store = await self._store()
+        return plans.view(await store.change_plan(plan_id, verb, by=self.by, reason=reason, rate=rate))
 
     def _tell_of_page(self, step: Step) -> None:
-        if step.acted:
-            of = step.plan
-            self._announce(acts.fact_of(of.verb, len(step.acted), by=of.by, reason=of.reason, plan=of.id))
+        of = step.plan
+        self._announce(fact_of_act(of.verb, len(step.acted), by=of.by, reason=of.reason, plan=of.id))
 
     async def outcome(self, plan_id: str, *, wait: float = outcome.WAIT) -> PlanOutcome:
         """Wait until the letters of a replay have come to rest, at most *wait* seconds, and say how they did."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft
     from redrive.core.moves import Move
-    from redrive.core.plan import AuditEntry, Plan, Step
+    from redrive.core.plan import AuditEntry, Plan, PlanState, Step
     from redrive.core.query import Query
     from redrive.core.waiting import Standing
 
@@ -358,16 +358,28 @@ class Store(Protocol):
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*, named if it has no id; its cut-off is this moment: letters that move later are not in it."""
 
-    async def step(self, plan_id: str, *, limit: int) -> Step:
+    async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """
         Look at the next *limit* letters that may match a plan, and act on those that do.
 
-        Cursor, acts and audit entry are one transaction. A step may act on none although letters are left. A letter
-        that matched when the store looked, but had moved when it came to act, is skipped; others count nowhere.
+        *worker* then holds the plan for *lease* seconds; if another process holds it, or it is not running, nothing
+        happens. Cursor, acts, lease and audit entry are one transaction. A step may act on none although letters are
+        left. A letter that matched when the store looked, but had moved when it came to act, is skipped; others count
+        nowhere. A step of no letters and no lease lets the plan go.
         """
 
     async def plan(self, plan_id: str) -> Plan:
-        """Return a plan; raise PlanNotFound."""
+        """Return a plan, with whether a worker holds it now; raise PlanNotFound."""
+
+    async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
+        """Return plans, newest first; those that are running or paused are found without looking at all others."""
+
+    async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
+        """
+        Pause, resume or halt a plan, with an audit entry; a *rate* that is given replaces the plan's.
+
+        Raise PlanNotFound, or MoveRefused for a plan that has ended.
+        """
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str

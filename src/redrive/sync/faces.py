@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redrive.desk.explain import Explanation, WhatIf
     from redrive.desk.group import GroupView
     from redrive.desk.outcome import PlanOutcome
-    from redrive.desk.plan import Preview
+    from redrive.desk.plan import PlanView, Preview
     from redrive.desk.queues import QueueView
     from redrive.desk.stats import Stats
     from redrive.desk.views import LetterSheet, Listing
@@ -121,17 +121,41 @@ class SyncDesk(Protocol):
         """Count (up to *at_most*) and sample what a plan would act on; nothing is written."""
 
     def start(
-        self, verb: str, query: str, *, reason: str = "", limit: int | None = None, generation: int | None = None
+        self,
+        verb: str,
+        query: str,
+        *,
+        reason: str = "",
+        limit: int | None = None,
+        rate: float | None = None,
+        generation: int | None = None,
+        paused: bool = True,
     ) -> Plan:
-        """Keep a plan; nothing is acted on yet."""
+        """Keep a plan; it acts on nothing until it is carried out. One that is not *paused* any worker may begin."""
 
     def plan(self, plan_id: str) -> Plan:
         """Return a plan; raise PlanNotFound."""
 
+    def plans(self, state: str | None = None, *, limit: int = 50) -> list[PlanView]:
+        """Return plans, newest first; with *state* those that are running, paused, halted or done."""
+
     def carry_out(
         self, plan_id: str, *, rate: float | None = None, progress: Callable[[Plan], object] | None = None
     ) -> Plan:
-        """Carry out a plan, or go on where an earlier run stopped."""
+        """
+        Have a plan carried out, or go on where it stopped; return it once it is done, paused or halted.
+
+        A worker carries it out; if none takes it in time, this process does. *rate* replaces the plan's.
+        """
+
+    def pause_plan(self, plan_id: str, *, reason: str = "") -> PlanView:
+        """Stop a plan after the page that it is at; `resume_plan` lets it go on."""
+
+    def resume_plan(self, plan_id: str, *, reason: str = "", rate: float | None = None) -> PlanView:
+        """Let workers go on with a plan; *rate* replaces the plan's."""
+
+    def halt_plan(self, plan_id: str, *, reason: str = "") -> PlanView:
+        """End a plan after the page that it is at; it cannot be resumed."""
 
     def outcome(self, plan_id: str, *, wait: float = ...) -> PlanOutcome:
         """Wait until the letters of a replay have come to rest, at most *wait* seconds, and say how they did."""

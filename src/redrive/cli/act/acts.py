@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from redrive.cli.act.bulk import Order, carry_out
-from redrive.cli.options import AsJson, By, Canary, Group, Ids, Query, Rate, Reason, Resume, Wait, WaitSeconds, Yes
+from redrive.cli.options import (
+    AsJson,
+    By,
+    Canary,
+    Detach,
+    Group,
+    Ids,
+    Query,
+    Rate,
+    Reason,
+    Resume,
+    Wait,
+    WaitSeconds,
+    Yes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +43,12 @@ def _command(verb: str, promise: str) -> Callable[..., None]:
         reason: Reason = "",
         by: By = "",
         yes: Yes = False,
+        detach: Detach = False,
         resume: Resume = "",
         as_json: AsJson = False,
     ) -> None:
-        asked = {"rate": rate, "canary": canary, "reason": reason, "by": by, "yes": yes, "resume": resume}
-        carry_out(ctx, _order(verb, ids, query, group, as_json=as_json, **asked))
+        asked = {"rate": rate, "canary": canary, "reason": reason, "by": by, "yes": yes, "detach": detach}
+        carry_out(ctx, _order(verb, ids, query, group, as_json=as_json, resume=resume, **asked))
 
     command.__name__, command.__doc__ = verb, promise
     return command
@@ -52,6 +67,7 @@ def replay(
     reason: Reason = "",
     by: By = "",
     yes: Yes = False,
+    detach: Detach = False,
     resume: Resume = "",
     as_json: AsJson = False,
 ) -> None:
@@ -59,8 +75,8 @@ def replay(
     from redrive.desk.outcome import WAIT
 
     limit = WAIT if wait and wait_seconds is None else wait_seconds
-    asked = {"rate": rate, "canary": canary, "wait": limit, "reason": reason, "by": by, "yes": yes, "resume": resume}
-    carry_out(ctx, _order("replay", ids, query, group, as_json=as_json, **asked))
+    asked = {"rate": rate, "canary": canary, "wait": limit, "reason": reason, "by": by, "yes": yes, "detach": detach}
+    carry_out(ctx, _order("replay", ids, query, group, as_json=as_json, resume=resume, **asked))
 
 
 archive = _command("archive", "Put away failed letters that need no handling. `restore` brings them back.")
@@ -79,12 +95,13 @@ def purge(
     by: By = "",
     yes: Yes = False,
     confirm: Confirm = None,
+    detach: Detach = False,
     resume: Resume = "",
     as_json: AsJson = False,
 ) -> None:
     """Delete archived letters; this cannot be undone. Asks for their number, or takes it by --yes --confirm N."""
-    asked = {"rate": rate, "reason": reason, "by": by, "yes": yes, "confirm": confirm, "resume": resume}
-    carry_out(ctx, _order("purge", ids, query, group, as_json=as_json, **asked))
+    asked = {"rate": rate, "reason": reason, "by": by, "yes": yes, "confirm": confirm, "detach": detach}
+    carry_out(ctx, _order("purge", ids, query, group, as_json=as_json, resume=resume, **asked))
 
 
 def _order(verb: str, ids: list[str] | None, query: str, group: str, **asked: Any) -> Order:

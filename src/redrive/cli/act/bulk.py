@@ -1,8 +1,9 @@
 """
 How a verb acts on letters from the command line.
 
-Owns the order of things: show what will be done, ask, keep a plan, carry it out with a progress bar, report.
-It is safe to kill: the plan's id is printed first, and `--resume` goes on with it. Knows no store, only its desk.
+Owns the order of things: show what will be done, ask, keep a plan, follow it with a progress bar, report.
+It is safe to kill: the plan's id is printed first, a worker that has taken it goes on, and `redrive plan run` goes on
+with it otherwise. Knows no store, only its desk.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None = None
     canary: int | None = None
     wait: float | None = None  # replay: seconds until the letters must have come to rest
+    detach: bool = False
     resume: str = ""
     as_json: bool = False
 
@@ -70,8 +72,26 @@ def carry_out(ctx: typer.Context, order: Order) -> None:
             seen = session.run(wait_for(session.desk, done, order.wait))
             done = msgspec.structs.replace(done, outcome=seen)
     _report(order, done)
-    if done.outcome is not None and not done.outcome.healthy:
+    if _is_short_of(done, detached=order.detach):
         raise typer.Exit(1)
+
+
+def follow(ctx: typer.Context, plan_id: str, *, rate: float | None, by: str, as_json: bool) -> None:
+    """Have a plan carried out to its end, whatever its verb; print what it came to."""
+    with opened(ctx, by=by) as session:
+        kept = session.run(session.desk.plan(plan_id))
+        order = Order(verb=kept.verb, resume=plan_id, rate=rate, as_json=as_json)
+        done = session.run(_run(session.desk, order, plan_id))
+    _report(order, done)
+    if _is_short_of(done):
+        raise typer.Exit(1)
+
+
+def _is_short_of(done: Done, *, detached: bool = False) -> bool:
+    """Say whether not all was done that was asked for."""
+    if done.outcome is not None and not done.outcome.healthy:
+        return True
+    return not done.done and not detached
 
 
 def _acted(session: Session, order: Order) -> Done:
@@ -86,6 +106,8 @@ def _acted(session: Session, order: Order) -> Done:
 def _check(order: Order) -> None:
     if order.wait is not None and order.ids:
         raise typer.BadParameter("--wait follows the letters of a plan; name them by -q, such as -q id:ID")
+    if order.detach and (order.ids or order.wait is not None):
+        raise typer.BadParameter("--detach leaves a plan to workers: name letters by -q, and leave out --wait")
     ways = bool(order.ids) + bool(order.query.strip()) + bool(order.resume)
     if ways == 1:
         return
@@ -114,9 +136,21 @@ def _by_query(session: Session, order: Order) -> Done:
     if not preview.count:
         return nothing(order.verb, order.query, by=desk.by, reason=order.reason)
     _ask(order, preview.count if limit is None else min(limit, preview.count), "at least " if preview.at_least else "")
-    plan = session.run(desk.start(order.verb, order.query, reason=order.reason, limit=limit))
-    note(f"plan {plan.id}; if this is interrupted, go on with: redrive {order.verb} --resume {plan.id}")
+    asked = desk.start(order.verb, order.query, reason=order.reason, limit=limit, rate=order.rate, paused=False)
+    plan = session.run(asked)
+    if order.detach:
+        return _detached(session, plan)
+    note(f"plan {plan.id}; if this is interrupted, go on with: redrive plan run {plan.id}")
     return session.run(_run(desk, order, plan.id, total=_total(preview, limit)))
+
+
+def _detached(session: Session, plan: Plan) -> Done:
+    from redrive.cli.act.plans import note_if_no_worker
+    from redrive.desk.acts import done
+
+    note(f"plan {plan.id}; look at it with: redrive plan show {plan.id}")
+    note_if_no_worker(session, plan.id)
+    return done(plan)
 
 
 def _total(preview: Preview, limit: int | None) -> int | None:
@@ -132,7 +166,7 @@ async def _run(desk: Desk, order: Order, plan_id: str, total: int | None = None)
     if kept.verb != order.verb:
         raise MoveRefused(
             f"cannot {order.verb} by plan {plan_id!r}: it was made to {kept.verb}; "
-            f"go on with `redrive {kept.verb} --resume {plan_id}`"
+            f"go on with `redrive plan run {plan_id}`"
         )
     with _progress(order, total) as advance:
         return done(await desk.carry_out(plan_id, rate=order.rate, progress=advance))
@@ -190,11 +224,24 @@ def _ask_for_number(order: Order, count: int) -> None:
         raise MoveRefused(f"cannot purge: {letters(count)} match and {typed} was typed, so nothing was purged")
 
 
+def _where_it_stands(done: Done) -> str:
+    match done.state:
+        case "paused":
+            return f"; an operator paused the plan: go on with `redrive plan resume {done.plan}`"
+        case "halted":
+            return "; an operator halted the plan"
+        case "running":
+            return "; a worker carries out the plan"
+    return ""
+
+
 def _report(order: Order, done: Done) -> None:
     if order.as_json:
         return emit(done)
     skipped = f", {done.skipped} skipped because their status had changed" if done.skipped else ""
-    say(f"{done.verb}: {letters(done.acted)}{skipped}" if done.acted or skipped else f"{done.verb}: nothing to do")
+    is_over = done.state == "done"
+    told = f"{letters(done.acted)}{skipped}" if done.acted or skipped or not is_over else "nothing to do"
+    say(f"{done.verb}: {told}{_where_it_stands(done)}")
     if done.outcome is None:
         return say_where_to_look(done)
     return say_outcome(done.outcome, done, canary=order.canary is not None)

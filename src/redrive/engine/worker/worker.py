@@ -1,8 +1,8 @@
 """
 A worker: the loops around a processor.
 
-Owns when things happen: rounds, heartbeats, sweeps for lost letters, retention, reading breakers and pauses, and how
-a worker stops. Each loop calls one step that returns how long to rest. Knows no letter: the processor does.
+Owns when things happen: rounds, heartbeats, sweeps for lost letters, retention, reading breakers and pauses, plans,
+and how a worker stops. Each loop calls one step that returns how long to rest. Knows no letter: the processor does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from redrive.core.letter import Status
 from redrive.engine.switch_interval import quick_switching
 from redrive.engine.worker.broadcast import Spreader
 from redrive.engine.worker.faults import Faults
+from redrive.engine.worker.plans import PlanCarrier
 from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
 from redrive.stores.waiting import left_waiting
@@ -75,6 +76,7 @@ class Worker:
         self._open_kinds = open_kinds
         self._stopped = asyncio.Event()
         self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
+        self._plans = PlanCarrier(store, name, announce, clock)
         self._faults = Faults(name, announce)
         self._broken: BaseException | None = None
         self._orphans: set[tuple[str, str]] = set()  # already announced
@@ -155,6 +157,7 @@ class Worker:
             self._every(_GLANCE, self._surviving(self._glance)),
             self._again(self._listen),
             self._again(self._spreader.run),
+            self._again(self._plans.run),
         ]
 
     @property
@@ -245,7 +248,7 @@ class Worker:
         with contextlib.suppress(StoreError):  # a store that is away may hold more
             if await self._meet_kinds():
                 return False
-            if await self._spreader.once():
+            if await self._spreader.once() or await self._plans.is_left():
                 return False
             backlog = await self._store.backlog(self._capacity.every_want())
             return not backlog.runnable and not backlog.in_flight
@@ -284,6 +287,7 @@ class Worker:
         """Do every duty once, now; tests use it instead of waiting."""
         for step in (self._beat, *self._sweeps, self._glance):
             await step()
+        await self._plans.once()
 
     async def _beat(self) -> None:
         """Send a heartbeat, and extend the claims."""

@@ -17,7 +17,7 @@ from redrive.core import changes
 from redrive.core import query as queries
 from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import Plan, Step, advance, begun, room
+from redrive.core.plan import Plan, Step, advance, as_read, begun, changed, may_step, room, taken
 from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.stores.grouping import FORGOTTEN_AFTER
 from redrive.stores.memory import finding
@@ -25,6 +25,7 @@ from redrive.stores.memory import finding
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from redrive.core.plan import PlanState
     from redrive.stores.contract import Retention
     from redrive.stores.memory.rows import Row
     from redrive.stores.memory.transaction import Ledger
@@ -102,14 +103,28 @@ def plan_of(ledger: Ledger, plan_id: str) -> Plan:
     """Return a plan; raise PlanNotFound."""
     if plan_id not in ledger.plans:
         raise PlanNotFound(plan_id)
-    return ledger.plans[plan_id]
+    return as_read(ledger.plans[plan_id], ledger.now_ms)
 
 
-def step(ledger: Ledger, plan_id: str, limit: int) -> Step:
-    """Act on the plan's next *limit* letters."""
+def plans(ledger: Ledger, state: PlanState | None, limit: int) -> list[Plan]:
+    """Return plans, newest first."""
+    found = [as_read(plan, ledger.now_ms) for plan in reversed(ledger.plans.values())]
+    return [plan for plan in found if state is None or plan.state is state][:limit]
+
+
+def change_plan(ledger: Ledger, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None) -> Plan:
+    """Pause, resume or halt a plan."""
+    ledger.plans[plan_id] = kept = changed(plan_of(ledger, plan_id), verb, rate=rate)
+    ledger.audit(by, f"plan {verb}", plan_id, 0, reason)
+    return kept
+
+
+def step(ledger: Ledger, plan_id: str, limit: int, worker: str, lease: float) -> Step:
+    """Act on the plan's next *limit* letters, and let *worker* hold it."""
     plan = plan_of(ledger, plan_id)
-    if plan.done:
+    if not may_step(plan, worker, ledger.now_ms):
         return Step(plan=plan, acted=())
+    plan = taken(plan, worker, ledger.lease(lease), ledger.now_ms)
     rows = _in_plan(ledger, plan)
     page = list(islice(rows, room(plan, limit)))
     further = next(rows, None) is not None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
-    from redrive.core.plan import AuditEntry, Plan, Step
+    from redrive.core.plan import AuditEntry, Plan, PlanState, Step
     from redrive.core.query import Query
     from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
@@ -258,15 +258,25 @@ class MemoryStore:
         with self._turn() as ledger:
             return acting.start_plan(ledger, plan)
 
-    async def step(self, plan_id: str, *, limit: int) -> Step:
+    async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """Act on the next *limit* letters of a plan."""
         with self._turn(ring=True) as ledger:
-            return acting.step(ledger, plan_id, limit)
+            return acting.step(ledger, plan_id, limit, worker, lease)
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan; raise PlanNotFound."""
         with self._turn() as ledger:
             return acting.plan_of(ledger, plan_id)
+
+    async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
+        """Return plans, newest first."""
+        with self._turn() as ledger:
+            return acting.plans(ledger, state, limit)
+
+    async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
+        """Pause, resume or halt a plan."""
+        with self._turn() as ledger:
+            return acting.change_plan(ledger, plan_id, verb, by=by, reason=reason, rate=rate)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str

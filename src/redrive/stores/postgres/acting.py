@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import Plan, Step, advance, begun, room
+from redrive.core.plan import (
+    Plan,
+    PlanState,
+    Step,
+    advance,
+    as_read,
+    begun,
+    changed,
+    may_step,
+    room,
+    taken,
+)
 from redrive.core.query import parse
 from redrive.errors import LetterNotFound, PlanNotFound
 from redrive.failpoints import hit
@@ -104,26 +115,57 @@ async def start_plan(transaction: Transaction, plan: Plan) -> Plan:
 async def _keep_plan(transaction: Transaction, plan: Plan) -> None:
     told = {field: escape(getattr(plan, field)) for field in _TOLD}
     await transaction.rows("write_plan", told["id"], encode(msgspec.structs.replace(plan, **told)))
+    await transaction.rows("open_plan" if plan.is_open else "close_plan", told["id"])
 
 
 _plan_decoder = msgspec.json.Decoder(Plan)
-_TOLD = ("id", "query", "by", "reason")  # what people say
+_TOLD = ("id", "query", "by", "reason", "holder")  # what people say
 
 
 async def read_plan(transaction: Transaction, plan_id: str, statement: str = "read_plan") -> Plan:
-    """Return a plan."""
+    """Return a plan as it stands now."""
     value = await transaction.value(statement, escape(plan_id))
     if value is None:
         raise PlanNotFound(plan_id)
+    return _plan_of(value, await _lease_now(transaction))
+
+
+async def read_plans(transaction: Transaction, state: PlanState | None, limit: int) -> list[Plan]:
+    """Return plans, newest first."""
+    is_open = state in (PlanState.RUNNING, PlanState.PAUSED)
+    rows, now = await transaction.rows("open_plans" if is_open else "plans"), await _lease_now(transaction)
+    found = [_plan_of(row["value"], now) for row in rows]
+    wanted = [plan for plan in found if state is None or plan.state is state]
+    return sorted(wanted, key=lambda plan: int(plan.cutoff), reverse=True)[:limit]
+
+
+def _plan_of(value: bytes, now: int) -> Plan:
     plan = _plan_decoder.decode(value)
-    return msgspec.structs.replace(plan, **{field: unescape(getattr(plan, field)) for field in _TOLD})
+    told = {field: unescape(getattr(plan, field)) for field in _TOLD}
+    return as_read(msgspec.structs.replace(plan, **told), now)
 
 
-async def step(transaction: Transaction, plan_id: str, limit: int) -> Step:
-    """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
-    plan = await read_plan(transaction, plan_id, "lock_plan")
-    if plan.done:
+async def _lease_now(transaction: Transaction) -> int:
+    """Return the microsecond of the clock of leases."""
+    return int(await transaction.value("lease_now", transaction.now.lease))
+
+
+async def change_plan(
+    transaction: Transaction, plan_id: str, verb: str, by: str, reason: str, rate: float | None
+) -> Plan:
+    """Pause, resume or halt a plan."""
+    kept = changed(await read_plan(transaction, plan_id, "lock_plan"), verb, rate=rate)
+    await _keep_plan(transaction, kept)
+    await transaction.audit(by, f"plan {verb}", plan_id, 0, reason)
+    return kept
+
+
+async def step(transaction: Transaction, plan_id: str, limit: int, worker: str, lease: float) -> Step:
+    """Act on the next page of a plan for *worker*; cursor, acts, lease and audit entry are one transaction."""
+    plan, now = await read_plan(transaction, plan_id, "lock_plan"), await _lease_now(transaction)
+    if not may_step(plan, worker, now):
         return Step(plan=plan, acted=())
+    plan = taken(plan, worker, now + round(lease * 1e6), now)
     page = await _next_page(transaction, plan, limit)
     acted = await _act_on(transaction, plan, page.seqs)
     moved = len(page.seqs) - len(acted)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
-    from redrive.core.plan import AuditEntry, Plan, Step
+    from redrive.core.plan import AuditEntry, Plan, PlanState, Step
     from redrive.core.query import Query
     from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
@@ -333,10 +333,10 @@ class PostgresStore:
         """Keep *plan*; its cut-off is now."""
         return await self._calls.once(answers.PLAN, acting.start_plan, plan)
 
-    async def step(self, plan_id: str, *, limit: int) -> Step:
+    async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """Act on the next page of a plan."""
         hit("step.before")
-        done = await self._calls.once(answers.STEP, acting.step, plan_id, limit)
+        done = await self._calls.once(answers.STEP, acting.step, plan_id, limit, worker, lease)
         hit("step.after")
         self._calls.counted()
         self._wire.tell()
@@ -345,6 +345,14 @@ class PostgresStore:
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan."""
         return await self._calls.read(acting.read_plan, plan_id)
+
+    async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
+        """Return plans, newest first."""
+        return await self._calls.read(acting.read_plans, state, limit)
+
+    async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
+        """Pause, resume or halt a plan."""
+        return await self._calls.once(answers.PLAN, acting.change_plan, plan_id, verb, by, reason, rate)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str

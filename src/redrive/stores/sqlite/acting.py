@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apsw
 import msgspec
@@ -17,7 +17,18 @@ import msgspec
 from redrive.core import changes
 from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import Plan, Step, advance, begun, room
+from redrive.core.plan import (
+    Plan,
+    PlanState,
+    Step,
+    advance,
+    as_read,
+    begun,
+    changed,
+    may_step,
+    room,
+    taken,
+)
 from redrive.core.query import Query, parse
 from redrive.core.tallies import Trait, trait_of
 from redrive.errors import LetterNotFound, PlanNotFound
@@ -219,24 +230,49 @@ def start_plan(transaction: Transaction, plan: Plan) -> Plan:
 
 def _keep_plan(transaction: Transaction, plan: Plan) -> None:
     transaction.sql("INSERT OR REPLACE INTO plans VALUES (?, ?)", (plan.id, columns.encode(plan)))
+    # Plans that are running or paused are few: workers find them here without reading all that ever were.
+    if plan.is_open:
+        transaction.sql("INSERT OR IGNORE INTO shared_state VALUES ('open plan', ?, x'')", (plan.id,))
+    else:
+        transaction.sql("DELETE FROM shared_state WHERE room = 'open plan' AND name = ?", (plan.id,))
 
 
 _plan_decoder = msgspec.json.Decoder(Plan)
+_OPEN_PLANS = "SELECT value FROM plans WHERE id IN (SELECT name FROM shared_state WHERE room = 'open plan')"
+_ALL_PLANS = "SELECT value FROM plans"
 
 
-def read_plan(sql: Callable[..., object], plan_id: str) -> Plan:
-    """Return a plan."""
-    row = sql("SELECT value FROM plans WHERE id = ?", (plan_id,)).fetchone()  # type: ignore[attr-defined]
+def read_plan(connection: apsw.Connection, plan_id: str, now: int) -> Plan:
+    """Return a plan as it stands at *now*, by the clock of leases."""
+    row = connection.execute("SELECT value FROM plans WHERE id = ?", (plan_id,)).fetchone()
     if row is None:
         raise PlanNotFound(plan_id)
-    return _plan_decoder.decode(row[0])
+    return as_read(_plan_decoder.decode(cast("bytes", row[0])), now)
 
 
-def step(transaction: Transaction, plan_id: str, limit: int) -> Step:
-    """Act on the next page of a plan; cursor, acts and audit entry are one transaction."""
-    plan = read_plan(transaction.sql, plan_id)
-    if plan.done:
+def read_plans(connection: apsw.Connection, state: PlanState | None, limit: int, now: int) -> list[Plan]:
+    """Return plans, newest first."""
+    sql = _OPEN_PLANS if state in (PlanState.RUNNING, PlanState.PAUSED) else _ALL_PLANS
+    found = [as_read(_plan_decoder.decode(cast("bytes", row[0])), now) for row in connection.execute(sql)]
+    wanted = [plan for plan in found if state is None or plan.state is state]
+    return sorted(wanted, key=lambda plan: int(plan.cutoff), reverse=True)[:limit]
+
+
+def change_plan(transaction: Transaction, plan_id: str, verb: str, by: str, reason: str, rate: float | None) -> Plan:
+    """Pause, resume or halt a plan."""
+    kept = changed(read_plan(transaction.connection, plan_id, transaction.lease(0)), verb, rate=rate)
+    _keep_plan(transaction, kept)
+    transaction.audit(by, f"plan {verb}", plan_id, 0, reason)
+    return kept
+
+
+def step(transaction: Transaction, plan_id: str, limit: int, worker: str, lease: float) -> Step:
+    """Act on the next page of a plan for *worker*; cursor, acts, lease and audit entry are one transaction."""
+    now = transaction.lease(0)
+    plan = read_plan(transaction.connection, plan_id, now)
+    if not may_step(plan, worker, now):
         return Step(plan=plan, acted=())
+    plan = taken(plan, worker, transaction.lease(lease), now)
     page = _next_page(transaction, plan, limit)
     if page.found:
         doing = Act(transaction.next_token(), plan.by, plan.reason, plan.id, plan.generation)

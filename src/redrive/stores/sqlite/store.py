@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
-    from redrive.core.plan import AuditEntry, Plan, Step
+    from redrive.core.plan import AuditEntry, Plan, PlanState, Step
     from redrive.core.query import Query
     from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
@@ -316,16 +316,25 @@ class SqliteStore:
         told = {"by": written_out(plan.by), "reason": written_out(plan.reason)}
         return await self._write(acting.start_plan, replace(plan, **told))
 
-    async def step(self, plan_id: str, *, limit: int) -> Step:
+    async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """Act on the next page of a plan."""
         hit("step.before")
-        done = await self._write(acting.step, plan_id, limit)
+        done = await self._write(acting.step, plan_id, limit, worker, lease)
         hit("step.after")
         return done
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan."""
-        return await self._read(lambda connection: acting.read_plan(connection.execute, plan_id))
+        return await self._read(lambda connection: acting.read_plan(connection, plan_id, self._lease_now()))
+
+    async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
+        """Return plans, newest first."""
+        return await self._read(lambda connection: acting.read_plans(connection, state, limit, self._lease_now()))
+
+    async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
+        """Pause, resume or halt a plan."""
+        told = written_out(by), written_out(reason)
+        return await self._write(acting.change_plan, plan_id, verb, *told, rate)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str

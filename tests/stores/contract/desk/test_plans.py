@@ -20,7 +20,7 @@ from tests.stores.samples import (
 )
 
 from redrive.core.letter import Status
-from redrive.core.plan import Plan
+from redrive.core.plan import Plan, PlanState
 from redrive.core.query import parse
 from redrive.errors import PlanNotFound
 from redrive.stores.contract import books
@@ -148,7 +148,7 @@ async def test_a_plan_ends_with_the_page_behind_which_no_letter_is_left(store, l
 
 async def test_what_a_plan_looked_at_and_how_far_is_known_to_its_store_alone(store):
     await dead(store, *"abc")
-    started = await store.start_plan(plan(cutoff="x", cursor="y", acted=7, skipped=7, done=True))
+    started = await store.start_plan(plan(cutoff="x", cursor="y", acted=7, skipped=7, state=PlanState.DONE))
     assert (started.acted, started.skipped, started.done) == (0, 0, False)
     stepped = (await store.step("plan-1", limit=2)).plan
     assert all(isinstance(each, str) for each in (started.cutoff, started.cursor, stepped.cursor))

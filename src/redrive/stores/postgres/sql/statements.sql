@@ -252,6 +252,24 @@ SELECT value FROM {schema}.outbox_plans WHERE id = $1
 -- name: lock_plan
 SELECT value FROM {schema}.outbox_plans WHERE id = $1 FOR UPDATE
 
+-- name: plans
+SELECT value FROM {schema}.outbox_plans
+
+-- name: open_plans
+SELECT p.value FROM {schema}.outbox_state AS s JOIN {schema}.outbox_plans AS p ON p.id = s.name WHERE s.room = 'open plan'
+
+-- Plans that are running or paused are few: workers find them here without reading all that ever were.
+-- name: open_plan
+INSERT INTO {schema}.outbox_state VALUES ('open plan', $1, '') ON CONFLICT DO NOTHING
+
+-- name: close_plan
+DELETE FROM {schema}.outbox_state WHERE room = 'open plan' AND name = $1
+
+-- Between two ticks the wall clock tells how long ago the last one was.
+-- name: lease_now
+SELECT coalesce($1, lease_us + greatest(round(date_part('epoch', clock_timestamp() - wall_at) * 1e6)::bigint, 0))
+  FROM {schema}.outbox_clock WHERE one
+
 -- name: write_plan
 INSERT INTO {schema}.outbox_plans VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET value = excluded.value
 
