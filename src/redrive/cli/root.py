@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from redrive.cli.act import acts, copy, edit, enqueue, plans, queues, subscriptions
+from redrive.cli.inbox import commands as inbox
 from redrive.cli.kafka import commands as kafka
 from redrive.cli.look import audit, explain, groups, letters, stats, top
 from redrive.cli.output import note
@@ -102,6 +103,7 @@ app.add_typer(plans.app, name="plan")
 app.add_typer(queues.app, name="queues")
 app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(kafka.app, name="kafka")
+app.add_typer(inbox.app, name="inbox")
 
 
 def _version(wanted: bool) -> None:

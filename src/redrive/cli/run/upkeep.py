@@ -89,7 +89,7 @@ def _checked(ctx: typer.Context) -> Checked:
     except SettingsError as error:
         return Checked(ok=False, url=None, problems=error.problems)
     unusable = _store_problems(ctx, settings.url)
-    problems = [*unusable, *_app_problems(settings)]
+    problems = [*unusable, *_app_problems(settings), *_inbox_problems(settings)]
     notes = [] if unusable else _notes(settings.url)
     return Checked(ok=not problems, url=masked(settings.url), problems=problems, notes=notes)
 
@@ -131,6 +131,14 @@ def _app_problems(settings: Settings) -> list[str]:
     except RedriveError as error:
         return [str(error)]
     return []
+
+
+def _inbox_problems(settings: Settings) -> list[str]:
+    if not settings.inbox:  # MAX_ATTEMPTS and its siblings may be another program's
+        return []
+    from redrive.sources.webhook.inbox import problems_of
+
+    return problems_of(settings)
 
 
 async def _migrate(url: str) -> list[str]:

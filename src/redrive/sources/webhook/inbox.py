@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from redrive.sources.webhook.config import InboxConfig
     from redrive.sources.webhook.forwarding.sender import Forwarder
-    from redrive.sources.webhook.port import App
+    from redrive.sources.webhook.port import App, InboxSettings
     from redrive.sources.webhook.receiving.answers import Send
     from redrive.sources.webhook.receiving.body import Receive
 
@@ -69,7 +69,7 @@ class Inbox:
         self._receiver = Receiver(checkers, intake, Bodies(self.config))
         self.admin = Admin(app, self.sources, self.counts, self.reasons)
         self._forwarders = _forwarders(self.sources.values(), app.settings.secret, now)
-        self._worker: asyncio.Task[bool] | None = None
+        self.worker: asyncio.Task[bool] | None = None
         self._is_leaving = self._has_warned = False
         self._declare()
 
@@ -109,8 +109,9 @@ class Inbox:
             forward = self.sources[name].forward
             if name not in self.app.handlers and forward is not None:
                 concurrency, queue = forward.concurrency, f"{QUEUE}.{name}"
-                options = {"queue": queue, "concurrency": concurrency, "breaker": forwarder.breaker}
-                self.app.add_handler(name, forwarder.send, **options)
+                self.app.add_handler(
+                    name, forwarder.send, queue=queue, concurrency=concurrency, breaker=forwarder.breaker
+                )
         await self._adopt()
 
     async def _adopt(self) -> None:
@@ -120,7 +121,7 @@ class Inbox:
                 name = tally.kind.partition(".")[0]
                 if name in self.sources and tally.kind not in self.app.handlers and name in self.app.handlers:
                     own = self.app.handlers[name]
-                    options = {option: getattr(own, option) for option in _KEPT_OPTIONS}
+                    options: Any = {option: getattr(own, option) for option in _KEPT_OPTIONS}
                     self.app.add_handler(tally.kind, own.function, queue=tally.queue, **options)
 
     # ------------------------------------------------------------------ serving
@@ -139,7 +140,7 @@ class Inbox:
         """Return why the inbox is not ready to take events; nothing if it is."""
         if self._is_leaving:
             return ["it is shutting down"]
-        if self.workers == "here" and self.app.handlers and (self._worker is None or self._worker.done()):
+        if self.workers == "here" and self.app.handlers and (self.worker is None or self.worker.done()):
             return ["its worker does not run"]
         return []
 
@@ -152,8 +153,8 @@ class Inbox:
         """Open the application and run its worker meanwhile: `FastAPI(lifespan=inbox.lifespan)`."""
         await self.app.open()
         if self.workers == "here" and self.app.handlers:
-            self._worker = asyncio.create_task(self.app.run(signals=False), name="redrive inbox worker")
-            self._worker.add_done_callback(_report)
+            self.worker = asyncio.create_task(self.app.run(signals=False), name="redrive inbox worker")
+            self.worker.add_done_callback(_report)
         try:
             yield
         finally:
@@ -168,15 +169,15 @@ class Inbox:
             await forwarder.close()
 
     async def _stop_worker(self) -> None:
-        if self._worker is None:
+        if self.worker is None:
             return
         await asyncio.sleep(0)  # a worker that was started a moment ago can be told to stop only once it runs
         self.app.stop()
         with contextlib.suppress(RedriveError):  # it was reported when it ended
-            await self._worker
+            await self.worker
 
     def _warn(self) -> None:
-        if self.workers == "here" and self._worker is None and not self._has_warned:
+        if self.workers == "here" and self.worker is None and not self._has_warned:
             self._has_warned = True
             told = "events are kept, and no worker of this inbox runs"
             hint = "pass lifespan=inbox.lifespan to your application, or say Inbox(…, workers='elsewhere')"
@@ -209,6 +210,20 @@ def read_sources(table: dict[str, Any]) -> Sequence[Source]:
     if problems:
         raise SettingsError(problems)
     return made
+
+
+def problems_of(settings: InboxSettings) -> list[str]:
+    """Return what is wrong with `[inbox]`, its sources and their secrets, for `redrive check`."""
+    problems: list[str] = []
+    for look in (
+        lambda: settings.inbox_config,
+        lambda: _checkers(read_sources(settings.inbox), settings.secret),
+    ):
+        try:
+            look()
+        except SettingsError as error:
+            problems += error.problems
+    return problems
 
 
 def _checkers(sources: Iterable[Source], read: Callable[[str], str]) -> dict[str, Checker]:

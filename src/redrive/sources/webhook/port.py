@@ -6,13 +6,15 @@ Owns the names of the port. Knows nothing of what stands behind it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from redrive.core.letter import Draft
+    from redrive.drafts import DraftOptions
     from redrive.engine.handler import Handler
+    from redrive.engine.options import BreakerOptions, Options
     from redrive.signals.hub import Hub
     from redrive.sources.webhook.config import InboxConfig
     from redrive.stores.contract import Receipt, Store
@@ -51,19 +53,19 @@ class App(Protocol):
     ) -> None:
         """Declare a queue."""
 
-    def breaker(self, name: str) -> None:
+    def breaker(self, name: str, **rules: Unpack[BreakerOptions]) -> None:
         """Declare a breaker."""
 
-    def handler_defaults(self, name: str, **options: Any) -> None:
+    def handler_defaults(self, name: str, **options: Unpack[Options]) -> None:
         """Give options to handlers of a source."""
 
-    def add_handler(self, kind: str, function: Callable[..., Any], **options: Any) -> Handler:
+    def add_handler(self, kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
         """Register a handler."""
 
     def on_open(self, prepare: Callable[[], Awaitable[None]]) -> None:
         """Await *prepare* each time after the store was opened."""
 
-    def draft(self, kind: str, payload: Any, **options: Any) -> Draft:
+    def draft(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Draft:
         """Return a letter to be."""
 
     async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
