@@ -318,3 +318,16 @@ async def test_a_transaction_whose_commit_does_not_wait_for_the_disk_is_warned_o
     async with connection.transaction():
         await app.outbox(connection).enqueue(KIND, "19")
         assert await connection.fetchval("SHOW synchronous_commit") == "off"
+
+
+async def test_a_letter_that_failed_elsewhere_waits_for_its_retry(app, connection):
+    due = 1_900_000_000_000_000
+    elsewhere = {"failure": failure("away"), "retry": True, "attempts": 2, "policy": "linear", "due_us": due}
+    draft = msgspec.structs.replace(app.draft(KIND, "17"), **elsewhere)
+    async with connection.transaction():
+        [receipt] = await app.outbox(connection).enqueue_many([draft])
+    letter = await app.store.get(receipt.id)
+    assert (letter.status, letter.attempts, letter.why, letter.due_us) == ("pending", 2, "failed elsewhere", due)
+    assert [(line.attempt, line.error) for line in letter.tries] == [(2, "away")]
+    [tally] = await app.store.tallies("pending")
+    assert (tally.category, tally.policy, tally.count) == ("transient", "linear", 1)

@@ -296,10 +296,11 @@ BEGIN
          GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum(n) <> 0
         ON CONFLICT (md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
                          || E'\x1f' || error_type || E'\x1f' || fingerprint)) DO UPDATE SET n = t.n + excluded.n
-        RETURNING n, status, md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
+        RETURNING n, status, category, policy, md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
                                  || E'\x1f' || error_type || E'\x1f' || fingerprint) AS traits)
     SELECT (SELECT count(*) FROM gone),
-           (SELECT array_agg(traits) FROM summed WHERE n = 0 AND status NOT IN ('pending', 'in_flight'))
+           (SELECT array_agg(traits) FROM summed WHERE n = 0 AND (
+                       status NOT IN ('pending', 'in_flight') OR category <> '' OR policy <> ''))
       INTO v_folded, v_empty;
     DELETE FROM "redrive".outbox_tallies  -- found by their traits: there is a row for each distinct error
      WHERE md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
@@ -307,15 +308,18 @@ BEGIN
     RETURN v_folded;
 END $$;
 
--- What these letters are counted by, and how many they are.
+-- What these letters are counted by, and how many they are: dead ones by their error, pending ones by the category of
+-- their last failure and the policy that was applied, if any.
 CREATE OR REPLACE FUNCTION "redrive".outbox_traits(p_seqs bigint[])
 RETURNS TABLE (queue text, kind text, status text, category text, policy text, error_type text, fingerprint text,
                n bigint) LANGUAGE sql STABLE
 AS $$
-    SELECT o.queue, o.event_type, o.status, coalesce(t.category, ''), coalesce(t.applied_policy, ''),
-           coalesce(t.error_type, ''), coalesce(t.fingerprint, ''), count(*)
-      FROM "redrive".outbox AS o LEFT JOIN "redrive".outbox AS t ON t.seq = o.seq AND o.status = 'failed'
-     WHERE o.seq = ANY (p_seqs) GROUP BY 1, 2, 3, 4, 5, 6, 7
+    SELECT o.queue, o.event_type, o.status,
+           CASE WHEN o.status || '' IN ('failed', 'pending') THEN coalesce(o.category, '') ELSE '' END,
+           CASE WHEN o.status || '' IN ('failed', 'pending') THEN coalesce(o.applied_policy, '') ELSE '' END,
+           CASE WHEN o.status || '' = 'failed' THEN coalesce(o.error_type, '') ELSE '' END,
+           CASE WHEN o.status || '' = 'failed' THEN coalesce(o.fingerprint, '') ELSE '' END, count(*)
+      FROM "redrive".outbox AS o WHERE o.seq = ANY (p_seqs) GROUP BY 1, 2, 3, 4, 5, 6, 7
 $$;
 
 -- Count letters out of what they are and into p_status.
@@ -566,7 +570,8 @@ AS $$
                        WHERE e.n > jsonb_array_length(p_tries) - 49) END
 $$;
 
--- Carry out moves to failed or back to pending; return the places of the letters whose claim still held.
+-- Carry out moves to failed or back to pending; return the places of the letters whose claim still held. p_from is
+-- in_flight, or pending for new letters that failed elsewhere: those keep their due time.
 -- The array of places makes the planner look them up in the index: after most letters were removed it takes the table for
 -- empty, and a join alone would go through all of it. `status || ''` keeps it from the partial indexes of a status.
 CREATE OR REPLACE FUNCTION "redrive".outbox_fail(p_moves jsonb, p_call bigint, p_now timestamptz, p_from text)
@@ -593,7 +598,8 @@ BEGIN
            SET status = m."to", token = coalesce(v_token, o.token), act = CASE WHEN p_call = 0 THEN o.act ELSE p_call END,
                lease_until = NULL, worker = NULL,
                updated_at = p_now, why = m.why, attempts = o.attempts - m.uncount, losses = o.losses + m.loss,
-               due_at = CASE WHEN m."to" = 'pending' THEN p_now + m.delay * interval '1 microsecond' ELSE o.due_at END,
+               due_at = CASE WHEN m."to" = 'pending' AND p_from <> 'pending'
+                             THEN p_now + m.delay * interval '1 microsecond' ELSE o.due_at END,
                failed_at = CASE WHEN m."to" = 'failed' THEN p_now ELSE o.failed_at END,
                lane = CASE WHEN m."to" = 'failed' THEN least(o.lane, 1::smallint) ELSE o.lane END,
                category = CASE WHEN m.failed THEN m.category ELSE o.category END,
@@ -608,12 +614,14 @@ BEGIN
                    ELSE o.tries END
           FROM asked AS m
          WHERE o.seq = m.ref AND o.seq = ANY (v_refs) AND o.token = m.token AND o.status || '' = p_from
-        RETURNING o.seq, o.queue, o.event_type, m.*),
+        RETURNING o.seq, o.queue, o.event_type, coalesce(o.category, '') AS last_category,
+                  coalesce(o.applied_policy, '') AS last_policy, m.*),
     counted AS (
         INSERT INTO "redrive".outbox_deltas
         SELECT queue, event_type, p_from, '', '', '', '', -count(*) FROM moved GROUP BY 1, 2
         UNION ALL
-        SELECT queue, event_type, 'pending', '', '', '', '', count(*) FROM moved WHERE "to" = 'pending' GROUP BY 1, 2
+        SELECT queue, event_type, 'pending', last_category, last_policy, '', '', count(*)
+          FROM moved WHERE "to" = 'pending' GROUP BY 1, 2, 4, 5
         UNION ALL
         SELECT queue, event_type, 'failed', category, policy, error_type, fingerprint, count(*)
           FROM moved WHERE "to" = 'failed' GROUP BY 1, 2, 4, 5, 6, 7),
@@ -692,8 +700,8 @@ BEGIN
     SELECT array_agg(name) FILTER (WHERE ordered), array_agg(name ORDER BY name) FILTER (WHERE max_size IS NOT NULL)
       INTO v_ordered, v_limited FROM "redrive".outbox_queues WHERE name = ANY (p_queues);
     IF p_rich IS NOT NULL THEN
-        SELECT array_agg(r.n) FILTER (WHERE r.failure IS NOT NULL) INTO v_dead
-          FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb);
+        SELECT array_agg(r.n) INTO v_dead FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb, retry boolean)
+         WHERE r.failure IS NOT NULL AND r.retry IS NOT TRUE;
     END IF;
     IF v_ordered IS NOT NULL THEN
         PERFORM "redrive".outbox_lock_arrivals(p_queues, p_keys);
@@ -772,7 +780,7 @@ BEGIN
     END IF;
 END $$;
 
--- The few drafts that failed elsewhere. Each is looked up by its place (LATERAL … LIMIT 1): after most letters were removed
+-- The few drafts that failed elsewhere: dead at once, or (retry) pending. Each is looked up by its place (LATERAL … LIMIT 1): after most letters were removed
 -- the planner takes the table for empty, and would go through it once for each of them.
 CREATE OR REPLACE FUNCTION "redrive".outbox_enrich(p_rich jsonb, p_seqs bigint[], p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
@@ -782,6 +790,9 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_rich) AS r (failure jsonb) WHERE r.failure IS NOT NULL) THEN
         RETURN;
     END IF;
+    UPDATE "redrive".outbox AS o SET attempts = r.attempts  -- first: it stands in the line of the attempt log
+      FROM jsonb_to_recordset(p_rich) AS r (n bigint, attempts integer, retry boolean)
+     WHERE r.retry AND o.seq = p_seqs[r.n] AND o.seq = ANY (p_seqs);
     PERFORM "redrive".outbox_fail(
         (SELECT jsonb_agg(r.failure || jsonb_build_object('ref', o.seq, 'token', o.token))
            FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb)
@@ -789,16 +800,15 @@ BEGIN
           WHERE r.failure IS NOT NULL), 0, p_now, 'pending');
     -- The draft says how often it was tried, and when it failed.
     UPDATE "redrive".outbox AS o
-       SET attempts = coalesce(r.attempts, 0),
-           failed_at = coalesce(r.failed, o.failed_at),
+       SET attempts = r.attempts, failed_at = CASE WHEN r.retry IS NOT TRUE THEN coalesce(r.failed, o.failed_at) END,
            first_failed_at = coalesce(r.first_failed, r.failed, o.first_failed_at)
-      FROM (SELECT p_seqs[d.n] AS seq, d.attempts,
+      FROM (SELECT p_seqs[d.n] AS seq, d.attempts, d.retry,
                    timestamptz 'epoch' + d.failed_us * interval '1 microsecond' AS failed,
                    timestamptz 'epoch' + d.first_failed_us * interval '1 microsecond' AS first_failed
               FROM jsonb_to_recordset(p_rich)
-                AS d (n bigint, failure jsonb, attempts integer, failed_us bigint, first_failed_us bigint)
+                AS d (n bigint, failure jsonb, attempts integer, retry boolean, failed_us bigint, first_failed_us bigint)
              WHERE d.failure IS NOT NULL AND d.failure <> 'null'::jsonb) AS r
-     WHERE o.seq = r.seq AND o.seq = ANY (p_seqs) AND o.status || '' = 'failed';
+     WHERE o.seq = r.seq AND o.seq = ANY (p_seqs) AND o.status || '' IN ('failed', 'pending');
 END $$;
 
 -- The drafts that were not kept at their place in p_seqs, and what is kept instead. Retention may have removed that
@@ -1013,7 +1023,8 @@ DECLARE
     v_sinces timestamptz[];
     v_counts bigint[];
     v_now bigint := "redrive".outbox_us(p_now);
-    v_found bigint;
+    v_rows tid[];
+    v_failed boolean;
 BEGIN
     SELECT array_agg(l.kind ORDER BY l.n), array_agg(l.priority ORDER BY l.n), array_agg(l.since ORDER BY l.n)
       INTO v_kinds, v_priorities, v_sinces
@@ -1032,17 +1043,30 @@ BEGIN
     v_counts := CASE WHEN cardinality(v_kinds) = 1 THEN ARRAY[p_limit] ELSE "redrive".outbox_shares(
         p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_shares, p_now, p_token) END;
     FOR n IN 1 .. cardinality(v_kinds) LOOP
+        SELECT array_agg(d.ctid), bool_or(d.category IS NOT NULL OR d.applied_policy IS NOT NULL)
+          INTO v_rows, v_failed
+          FROM (SELECT o.ctid, o.category, o.applied_policy FROM "redrive".outbox AS o
+                 WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
+                   AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
+                   AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
+                   AND o.token < p_token
+                 ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR NO KEY UPDATE SKIP LOCKED) AS d;
+        CONTINUE WHEN v_rows IS NULL;
+        IF v_failed THEN  -- letters that wait for their retry are counted by their failure
+            INSERT INTO "redrive".outbox_deltas (queue, kind, status, category, policy, n)
+            SELECT p_queue, v_kinds[n], 'pending', coalesce(o.category, ''), coalesce(o.applied_policy, ''), -count(*)
+              FROM "redrive".outbox AS o WHERE o.ctid = ANY (v_rows) GROUP BY 4, 5;
+        ELSE
+            INSERT INTO "redrive".outbox_deltas (queue, kind, status, n)
+            VALUES (p_queue, v_kinds[n], 'pending', -cardinality(v_rows));
+        END IF;
+        INSERT INTO "redrive".outbox_deltas (queue, kind, status, n)
+        VALUES (p_queue, v_kinds[n], 'in_flight', cardinality(v_rows));
         RETURN QUERY
         UPDATE "redrive".outbox AS o
            SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
                worker = p_worker, updated_at = p_now
-         WHERE o.ctid = ANY (ARRAY(  -- the ctids of locked rows: no other call can move them
-               SELECT o.ctid FROM "redrive".outbox AS o
-                WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
-                  AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
-                  AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
-                  AND o.token < p_token
-                ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR NO KEY UPDATE SKIP LOCKED))
+         WHERE o.ctid = ANY (v_rows)  -- they are locked: no other call can move them
         RETURNING o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key,
                o.priority, CASE WHEN o.due_at <> o.occurred_at THEN "redrive".outbox_us(o.due_at) END,
                o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
@@ -1053,11 +1077,6 @@ BEGIN
                o.category, o.error_type, o.last_error, o.fingerprint, o.why, "redrive".outbox_us(o.first_failed_at),
                "redrive".outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras,
                o.tries::text, CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
-        GET DIAGNOSTICS v_found = ROW_COUNT;
-        IF v_found > 0 THEN
-            INSERT INTO "redrive".outbox_deltas (queue, kind, status, n)
-            VALUES (p_queue, v_kinds[n], 'pending', -v_found), (p_queue, v_kinds[n], 'in_flight', v_found);
-        END IF;
     END LOOP;
 END $$;
 
@@ -1539,17 +1558,19 @@ BEGIN
                why = 'broadcast'
          WHERE o.seq = ANY (v_seqs)
            AND o.event_type IN (SELECT s.event_type FROM "redrive".subscription AS s)  -- as the children see them
-        RETURNING o.queue, o.event_type),
+        RETURNING o.queue, o.event_type, coalesce(o.category, '') AS category, coalesce(o.applied_policy, '') AS policy),
     told AS (
         SELECT s.queue, s.event_type AS kind, count(*) AS events, 0::bigint AS letters FROM spread AS s GROUP BY 1, 2
         UNION ALL
         SELECT c.queue, c.event_type, 0, count(*) FROM children AS c GROUP BY 1, 2),
     counted AS (
-        INSERT INTO "redrive".outbox_deltas (queue, kind, status, n)
-        SELECT t.queue, t.kind, s.status, s.n
+        INSERT INTO "redrive".outbox_deltas (queue, kind, status, category, policy, n)
+        SELECT t.queue, t.kind, s.status, '', '', s.n
           FROM told AS t CROSS JOIN LATERAL (
-               VALUES ('pending', t.letters - t.events), ('delivered', t.events), ('enqueued', t.letters)) AS s (status, n)
-         WHERE s.n <> 0)
+               VALUES ('pending', t.letters), ('delivered', t.events), ('enqueued', t.letters)) AS s (status, n)
+         WHERE s.n <> 0
+        UNION ALL
+        SELECT s.queue, s.event_type, 'pending', s.category, s.policy, -count(*) FROM spread AS s GROUP BY 1, 2, 4, 5)
     SELECT * FROM told;
     IF NOT FOUND THEN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
@@ -1827,5 +1848,5 @@ BEGIN
     END IF;
 END $build$;
 
-UPDATE "redrive".outbox_meta SET version = 1, functions = 'c6f79137fbdc98a6e26d39168313cc09a295b8fe07f0505a2746928a0645574d';
+UPDATE "redrive".outbox_meta SET version = 1, functions = 'fc218a09a016e684733366ce991b4010c5300d4374e5291bcd498f1b4e6e46f3';
 COMMIT;

@@ -17,10 +17,9 @@ from redrive.core.moves import Move
 from redrive.core.why import Why
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores import columns
-from redrive.stores.contract import Features, Receipt
+from redrive.stores.contract import Receipt
 from redrive.stores.postgres.settling import move_of
 from redrive.stores.postgres.texts import NONE, SHORT, Whole, is_odd, is_odd_name, name, unescape
-from redrive.stores.promises import refuse_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +127,8 @@ def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
             "n": n,
             "after": [canonical(other) for other in draft.after],
             "failure": _failure(draft, noted),
-            "attempts": draft.attempts,
+            "attempts": max(1, draft.attempts) if draft.retry else draft.attempts,
+            "retry": draft.retry,
             "first_failed_us": draft.first_failed_us,
             "failed_us": draft.failed_us,
         }
@@ -141,7 +141,9 @@ def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
 def _failure(draft: Draft, noted: dict[str, str]) -> Any:
     if draft.failure is None:
         return None
-    refuse_drafts(Features(durable=True, shared=True, retries=False), [draft])
+    if draft.retry:
+        why, policy = Why.FAILED_ELSEWHERE, draft.policy or ""
+        return move_of(0, 0, Move(Status.PENDING, why, delay=draft.delay, failure=draft.failure, policy=policy), noted)
     return move_of(0, 0, Move(Status.FAILED, Why.COLLECTED, failure=draft.failure), noted)
 
 

@@ -68,8 +68,6 @@ class PostgresStore:
         hosts=True,
         one_loop=True,
         search=False,  # until the server says that it has the index
-        retries=False,
-        pending_traits=False,
         broadcast=True,
         migrations=True,
         transactions=True,

@@ -68,17 +68,19 @@ BEGIN
                why = 'broadcast'
          WHERE o.seq = ANY (v_seqs)
            AND o.event_type IN (SELECT s.event_type FROM {schema}.subscription AS s)  -- as the children see them
-        RETURNING o.queue, o.event_type),
+        RETURNING o.queue, o.event_type, coalesce(o.category, '') AS category, coalesce(o.applied_policy, '') AS policy),
     told AS (
         SELECT s.queue, s.event_type AS kind, count(*) AS events, 0::bigint AS letters FROM spread AS s GROUP BY 1, 2
         UNION ALL
         SELECT c.queue, c.event_type, 0, count(*) FROM children AS c GROUP BY 1, 2),
     counted AS (
-        INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
-        SELECT t.queue, t.kind, s.status, s.n
+        INSERT INTO {schema}.outbox_deltas (queue, kind, status, category, policy, n)
+        SELECT t.queue, t.kind, s.status, '', '', s.n
           FROM told AS t CROSS JOIN LATERAL (
-               VALUES ('pending', t.letters - t.events), ('delivered', t.events), ('enqueued', t.letters)) AS s (status, n)
-         WHERE s.n <> 0)
+               VALUES ('pending', t.letters), ('delivered', t.events), ('enqueued', t.letters)) AS s (status, n)
+         WHERE s.n <> 0
+        UNION ALL
+        SELECT s.queue, s.event_type, 'pending', s.category, s.policy, -count(*) FROM spread AS s GROUP BY 1, 2, 4, 5)
     SELECT * FROM told;
     IF NOT FOUND THEN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;

@@ -183,7 +183,8 @@ DECLARE
     v_sinces timestamptz[];
     v_counts bigint[];
     v_now bigint := {schema}.outbox_us(p_now);
-    v_found bigint;
+    v_rows tid[];
+    v_failed boolean;
 BEGIN
     SELECT array_agg(l.kind ORDER BY l.n), array_agg(l.priority ORDER BY l.n), array_agg(l.since ORDER BY l.n)
       INTO v_kinds, v_priorities, v_sinces
@@ -202,17 +203,30 @@ BEGIN
     v_counts := CASE WHEN cardinality(v_kinds) = 1 THEN ARRAY[p_limit] ELSE {schema}.outbox_shares(
         p_queue, v_kinds, v_priorities, v_sinces, p_generation, p_limit, p_shares, p_now, p_token) END;
     FOR n IN 1 .. cardinality(v_kinds) LOOP
+        SELECT array_agg(d.ctid), bool_or(d.category IS NOT NULL OR d.applied_policy IS NOT NULL)
+          INTO v_rows, v_failed
+          FROM (SELECT o.ctid, o.category, o.applied_policy FROM {schema}.outbox AS o
+                 WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
+                   AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
+                   AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
+                   AND o.token < p_token
+                 ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR NO KEY UPDATE SKIP LOCKED) AS d;
+        CONTINUE WHEN v_rows IS NULL;
+        IF v_failed THEN  -- letters that wait for their retry are counted by their failure
+            INSERT INTO {schema}.outbox_deltas (queue, kind, status, category, policy, n)
+            SELECT p_queue, v_kinds[n], 'pending', coalesce(o.category, ''), coalesce(o.applied_policy, ''), -count(*)
+              FROM {schema}.outbox AS o WHERE o.ctid = ANY (v_rows) GROUP BY 4, 5;
+        ELSE
+            INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+            VALUES (p_queue, v_kinds[n], 'pending', -cardinality(v_rows));
+        END IF;
+        INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
+        VALUES (p_queue, v_kinds[n], 'in_flight', cardinality(v_rows));
         RETURN QUERY
         UPDATE {schema}.outbox AS o
            SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
                worker = p_worker, updated_at = p_now
-         WHERE o.ctid = ANY (ARRAY(  -- the ctids of locked rows: no other call can move them
-               SELECT o.ctid FROM {schema}.outbox AS o
-                WHERE o.status = 'pending' AND o.held = 0 AND o.queue = p_queue AND o.event_type = v_kinds[n]
-                  AND o.priority = v_priorities[n] AND o.due_at >= v_sinces[n] AND o.due_at <= p_now
-                  AND (o.generation IS NULL OR p_generation IS NULL OR o.generation = p_generation)
-                  AND o.token < p_token
-                ORDER BY o.due_at, o.seq LIMIT v_counts[n] FOR NO KEY UPDATE SKIP LOCKED))
+         WHERE o.ctid = ANY (v_rows)  -- they are locked: no other call can move them
         RETURNING o.seq, o.id::text, o.queue, o.event_type, o.payload, o.content_type, o.key, o.idempotency_key,
                o.priority, CASE WHEN o.due_at <> o.occurred_at THEN {schema}.outbox_us(o.due_at) END,
                o.attempts, o.losses, o.policy, o.generation, o.source, o.target, o.workspace_id, o.cycles,
@@ -223,11 +237,6 @@ BEGIN
                o.category, o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
                {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras,
                o.tries::text, CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
-        GET DIAGNOSTICS v_found = ROW_COUNT;
-        IF v_found > 0 THEN
-            INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
-            VALUES (p_queue, v_kinds[n], 'pending', -v_found), (p_queue, v_kinds[n], 'in_flight', v_found);
-        END IF;
     END LOOP;
 END $$;
 

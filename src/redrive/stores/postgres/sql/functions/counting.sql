@@ -28,10 +28,11 @@ BEGIN
          GROUP BY 1, 2, 3, 4, 5, 6, 7 HAVING sum(n) <> 0
         ON CONFLICT (md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
                          || E'\x1f' || error_type || E'\x1f' || fingerprint)) DO UPDATE SET n = t.n + excluded.n
-        RETURNING n, status, md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
+        RETURNING n, status, category, policy, md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
                                  || E'\x1f' || error_type || E'\x1f' || fingerprint) AS traits)
     SELECT (SELECT count(*) FROM gone),
-           (SELECT array_agg(traits) FROM summed WHERE n = 0 AND status NOT IN ('pending', 'in_flight'))
+           (SELECT array_agg(traits) FROM summed WHERE n = 0 AND (
+                       status NOT IN ('pending', 'in_flight') OR category <> '' OR policy <> ''))
       INTO v_folded, v_empty;
     DELETE FROM {schema}.outbox_tallies  -- found by their traits: there is a row for each distinct error
      WHERE md5(queue || E'\x1f' || kind || E'\x1f' || status || E'\x1f' || category || E'\x1f' || policy
@@ -39,15 +40,18 @@ BEGIN
     RETURN v_folded;
 END $$;
 
--- What these letters are counted by, and how many they are.
+-- What these letters are counted by, and how many they are: dead ones by their error, pending ones by the category of
+-- their last failure and the policy that was applied, if any.
 CREATE OR REPLACE FUNCTION {schema}.outbox_traits(p_seqs bigint[])
 RETURNS TABLE (queue text, kind text, status text, category text, policy text, error_type text, fingerprint text,
                n bigint) LANGUAGE sql STABLE
 AS $$
-    SELECT o.queue, o.event_type, o.status, coalesce(t.category, ''), coalesce(t.applied_policy, ''),
-           coalesce(t.error_type, ''), coalesce(t.fingerprint, ''), count(*)
-      FROM {schema}.outbox AS o LEFT JOIN {schema}.outbox AS t ON t.seq = o.seq AND o.status = 'failed'
-     WHERE o.seq = ANY (p_seqs) GROUP BY 1, 2, 3, 4, 5, 6, 7
+    SELECT o.queue, o.event_type, o.status,
+           CASE WHEN o.status || '' IN ('failed', 'pending') THEN coalesce(o.category, '') ELSE '' END,
+           CASE WHEN o.status || '' IN ('failed', 'pending') THEN coalesce(o.applied_policy, '') ELSE '' END,
+           CASE WHEN o.status || '' = 'failed' THEN coalesce(o.error_type, '') ELSE '' END,
+           CASE WHEN o.status || '' = 'failed' THEN coalesce(o.fingerprint, '') ELSE '' END, count(*)
+      FROM {schema}.outbox AS o WHERE o.seq = ANY (p_seqs) GROUP BY 1, 2, 3, 4, 5, 6, 7
 $$;
 
 -- Count letters out of what they are and into p_status.

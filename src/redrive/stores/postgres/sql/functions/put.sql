@@ -28,8 +28,8 @@ BEGIN
     SELECT array_agg(name) FILTER (WHERE ordered), array_agg(name ORDER BY name) FILTER (WHERE max_size IS NOT NULL)
       INTO v_ordered, v_limited FROM {schema}.outbox_queues WHERE name = ANY (p_queues);
     IF p_rich IS NOT NULL THEN
-        SELECT array_agg(r.n) FILTER (WHERE r.failure IS NOT NULL) INTO v_dead
-          FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb);
+        SELECT array_agg(r.n) INTO v_dead FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb, retry boolean)
+         WHERE r.failure IS NOT NULL AND r.retry IS NOT TRUE;
     END IF;
     IF v_ordered IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(p_queues, p_keys);
@@ -108,7 +108,7 @@ BEGIN
     END IF;
 END $$;
 
--- The few drafts that failed elsewhere. Each is looked up by its place (LATERAL … LIMIT 1): after most letters were removed
+-- The few drafts that failed elsewhere: dead at once, or (retry) pending. Each is looked up by its place (LATERAL … LIMIT 1): after most letters were removed
 -- the planner takes the table for empty, and would go through it once for each of them.
 CREATE OR REPLACE FUNCTION {schema}.outbox_enrich(p_rich jsonb, p_seqs bigint[], p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
@@ -118,6 +118,9 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_rich) AS r (failure jsonb) WHERE r.failure IS NOT NULL) THEN
         RETURN;
     END IF;
+    UPDATE {schema}.outbox AS o SET attempts = r.attempts  -- first: it stands in the line of the attempt log
+      FROM jsonb_to_recordset(p_rich) AS r (n bigint, attempts integer, retry boolean)
+     WHERE r.retry AND o.seq = p_seqs[r.n] AND o.seq = ANY (p_seqs);
     PERFORM {schema}.outbox_fail(
         (SELECT jsonb_agg(r.failure || jsonb_build_object('ref', o.seq, 'token', o.token))
            FROM jsonb_to_recordset(p_rich) AS r (n bigint, failure jsonb)
@@ -125,16 +128,15 @@ BEGIN
           WHERE r.failure IS NOT NULL), 0, p_now, 'pending');
     -- The draft says how often it was tried, and when it failed.
     UPDATE {schema}.outbox AS o
-       SET attempts = coalesce(r.attempts, 0),
-           failed_at = coalesce(r.failed, o.failed_at),
+       SET attempts = r.attempts, failed_at = CASE WHEN r.retry IS NOT TRUE THEN coalesce(r.failed, o.failed_at) END,
            first_failed_at = coalesce(r.first_failed, r.failed, o.first_failed_at)
-      FROM (SELECT p_seqs[d.n] AS seq, d.attempts,
+      FROM (SELECT p_seqs[d.n] AS seq, d.attempts, d.retry,
                    timestamptz 'epoch' + d.failed_us * interval '1 microsecond' AS failed,
                    timestamptz 'epoch' + d.first_failed_us * interval '1 microsecond' AS first_failed
               FROM jsonb_to_recordset(p_rich)
-                AS d (n bigint, failure jsonb, attempts integer, failed_us bigint, first_failed_us bigint)
+                AS d (n bigint, failure jsonb, attempts integer, retry boolean, failed_us bigint, first_failed_us bigint)
              WHERE d.failure IS NOT NULL AND d.failure <> 'null'::jsonb) AS r
-     WHERE o.seq = r.seq AND o.seq = ANY (p_seqs) AND o.status || '' = 'failed';
+     WHERE o.seq = r.seq AND o.seq = ANY (p_seqs) AND o.status || '' IN ('failed', 'pending');
 END $$;
 
 -- The drafts that were not kept at their place in p_seqs, and what is kept instead. Retention may have removed that

@@ -15,7 +15,8 @@ AS $$
                        WHERE e.n > jsonb_array_length(p_tries) - {tries_before}) END
 $$;
 
--- Carry out moves to failed or back to pending; return the places of the letters whose claim still held.
+-- Carry out moves to failed or back to pending; return the places of the letters whose claim still held. p_from is
+-- in_flight, or pending for new letters that failed elsewhere: those keep their due time.
 -- The array of places makes the planner look them up in the index: after most letters were removed it takes the table for
 -- empty, and a join alone would go through all of it. `status || ''` keeps it from the partial indexes of a status.
 CREATE OR REPLACE FUNCTION {schema}.outbox_fail(p_moves jsonb, p_call bigint, p_now timestamptz, p_from text)
@@ -42,7 +43,8 @@ BEGIN
            SET status = m."to", token = coalesce(v_token, o.token), act = CASE WHEN p_call = 0 THEN o.act ELSE p_call END,
                lease_until = NULL, worker = NULL,
                updated_at = p_now, why = m.why, attempts = o.attempts - m.uncount, losses = o.losses + m.loss,
-               due_at = CASE WHEN m."to" = 'pending' THEN p_now + m.delay * interval '1 microsecond' ELSE o.due_at END,
+               due_at = CASE WHEN m."to" = 'pending' AND p_from <> 'pending'
+                             THEN p_now + m.delay * interval '1 microsecond' ELSE o.due_at END,
                failed_at = CASE WHEN m."to" = 'failed' THEN p_now ELSE o.failed_at END,
                lane = CASE WHEN m."to" = 'failed' THEN least(o.lane, 1::smallint) ELSE o.lane END,
                category = CASE WHEN m.failed THEN m.category ELSE o.category END,
@@ -57,12 +59,14 @@ BEGIN
                    ELSE o.tries END
           FROM asked AS m
          WHERE o.seq = m.ref AND o.seq = ANY (v_refs) AND o.token = m.token AND o.status || '' = p_from
-        RETURNING o.seq, o.queue, o.event_type, m.*),
+        RETURNING o.seq, o.queue, o.event_type, coalesce(o.category, '') AS last_category,
+                  coalesce(o.applied_policy, '') AS last_policy, m.*),
     counted AS (
         INSERT INTO {schema}.outbox_deltas
         SELECT queue, event_type, p_from, '', '', '', '', -count(*) FROM moved GROUP BY 1, 2
         UNION ALL
-        SELECT queue, event_type, 'pending', '', '', '', '', count(*) FROM moved WHERE "to" = 'pending' GROUP BY 1, 2
+        SELECT queue, event_type, 'pending', last_category, last_policy, '', '', count(*)
+          FROM moved WHERE "to" = 'pending' GROUP BY 1, 2, 4, 5
         UNION ALL
         SELECT queue, event_type, 'failed', category, policy, error_type, fingerprint, count(*)
           FROM moved WHERE "to" = 'failed' GROUP BY 1, 2, 4, 5, 6, 7),
