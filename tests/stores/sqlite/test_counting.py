@@ -43,7 +43,7 @@ async def test_a_limited_queue_reads_none_of_the_counts_of_dead_letters(sqlite, 
     await many_distinct(sqlite)
     await put(sqlite, "a")
 
-    asked = transaction.COUNTED.format("?, ?")
+    asked = transaction.COUNTED[2]
     plan = "\n".join(row[3] for row in sql(f"EXPLAIN QUERY PLAN {asked}", QUEUE, "pending", "in_flight"))
     assert "SEARCH tallies USING INDEX tallies_status (status=? AND queue=?)" in plan
     assert sql(asked, QUEUE, "pending", "in_flight") == [(1,)]

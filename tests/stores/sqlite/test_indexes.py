@@ -20,14 +20,13 @@ async def test_a_claim_walks_only_letters_that_may_run_and_sorts_nothing(sqlite,
 
 
 async def test_a_sweep_walks_only_letters_in_flight(sqlite, sql):
-    statement = f"SELECT {rows.ALL} FROM letters WHERE status = 'in_flight' AND lease < ? ORDER BY lease LIMIT ?"  # noqa: S608
-    plan = _plan(sql, statement, 0, 100)
+    plan = _plan(sql, claiming._SQL["expired"], 0, 100)
     assert "USING INDEX letters_lease" in plan
     assert "TEMP B-TREE" not in plan
 
 
 async def test_a_sign_of_life_walks_only_letters_in_flight(sqlite, sql):
-    plan = _plan(sql, claiming._FORGET)
+    plan = _plan(sql, claiming._SQL["forget_holders"])
     assert "SCAN letters USING INDEX letters_lease" in plan
 
 

@@ -37,6 +37,7 @@ from redrive.stores import columns
 from redrive.stores.sqlite import finding, ordering, rows
 from redrive.stores.sqlite.compiling import compile_query, standing
 from redrive.stores.sqlite.scanning import Walk, scan
+from redrive.stores.sqlite.sql import statements
 from redrive.stores.sqlite.writing import Some, Update, update_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ _CYCLE = (
 )
 _LEAN = Some(_OWN, _COUNTED)  # what every verb must know of a letter
 _WHOLE = Some(_OWN, (*_COUNTED, *_CYCLE))  # what a replay must know: the cycle that ends goes into the history
+_EDITED = Some(("seq",), ("id", "queue", "kind", "status", "payload_version"))
+_SQL = statements("acting", all=rows.ALL, lean=_LEAN.columns, edited=_EDITED.columns)
 _ARCHIVE = update_of(
     ("status", "updated_us", "why", "plan"),
     also=", dead = NULL, archived_from = status, held = held - (lane = 2), lane = min(lane, 1)",
@@ -99,9 +102,6 @@ def _row_of(some: Some, found: tuple[Any, ...]) -> Row:
     return Row(seq, lane, held, archived_from, some.letter(found))
 
 
-_ALL = f"SELECT {rows.ALL}, lane, held, archived_from FROM letters WHERE id = ?"  # noqa: S608 - our own column names
-
-
 def act(
     transaction: Transaction, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
 ) -> list[Letter]:
@@ -119,7 +119,7 @@ def act(
 
 
 def _read(transaction: Transaction, letter_id: str) -> Row:
-    found: tuple[Any, ...] | None = transaction.sql(_ALL, (letter_id,)).fetchone()
+    found: tuple[Any, ...] | None = transaction.sql(_SQL["read"], (letter_id,)).fetchone()
     if found is None:
         raise LetterNotFound(letter_id)
     lane, held, archived_from = found[-3:]
@@ -129,8 +129,7 @@ def _read(transaction: Transaction, letter_id: str) -> Row:
 def _as_kept(transaction: Transaction, found: Sequence[Row], after: Sequence[Letter], token: int) -> list[Letter]:
     """Return the letters as they are now, with how many others each waits for."""
     places = apsw.carray(array("q", [row.seq for row in found]))
-    sql = "SELECT seq, held FROM letters WHERE seq IN carray(?) AND status = 'pending' AND held > 0"
-    held = {int(seq): int(n) for seq, n in transaction.sql(sql, (places,))}
+    held = {int(seq): int(n) for seq, n in transaction.sql(_SQL["held"], (places,))}
     pairs = zip(found, after, strict=True)
     return [msgspec.structs.replace(letter, token=token, waits_for=held.get(row.seq, 0)) for row, letter in pairs]
 
@@ -180,9 +179,7 @@ def _rejoin(transaction: Transaction, found: Sequence[Row]) -> None:
     ordering.come_back(transaction, [row.seq for row in found if row.held])
     keyed = [row for row in found if row.letter.key is not None and transaction.queue(row.letter.queue).ordered]
     # A letter that came to rest before its queue kept order has no lane yet.
-    transaction.connection.executemany(
-        "UPDATE letters SET lane = 1 WHERE seq = ? AND lane = 0", [(row.seq,) for row in keyed]
-    )
+    transaction.connection.executemany(_SQL["join_lane"], [(row.seq,) for row in keyed])
     for queue, key in {(row.letter.queue, row.letter.key) for row in keyed}:
         ordering.line_up(transaction, queue, key or "")
 
@@ -196,16 +193,15 @@ def _purge(transaction: Transaction, found: Sequence[Row], _act: Act) -> list[Le
 
 def purge(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Remove the letters at these places, and count them as purged."""
-    sql = f"SELECT {_LEAN.columns} FROM letters WHERE seq = ?"  # noqa: S608 - our own column names
-    found = [_row_of(_LEAN, rows.the_row(transaction.connection, sql, (seq,))) for seq in seqs]
+    found = [_row_of(_LEAN, rows.the_row(transaction.connection, _SQL["read_lean"], (seq,))) for seq in seqs]
     if found:
         _purge(transaction, found, Act(transaction.next_token(), "retention", ""))
 
 
 def _remove(transaction: Transaction, seqs: Sequence[int]) -> None:
     places = [(seq,) for seq in seqs]
-    for table, column in (("letters", "seq"), ("bodies", "seq"), ("error_text", "rowid"), ("waits", "seq")):
-        transaction.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", places)  # noqa: S608 - ours
+    for name in ("remove_letter", "remove_body", "remove_error_text", "remove_waits"):
+        transaction.connection.executemany(_SQL[name], places)
 
 
 _CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[Row], Act], list[Letter]]] = {
@@ -229,22 +225,16 @@ def start_plan(transaction: Transaction, plan: Plan) -> Plan:
 
 
 def _keep_plan(transaction: Transaction, plan: Plan) -> None:
-    transaction.sql("INSERT OR REPLACE INTO plans VALUES (?, ?)", (plan.id, columns.encode(plan)))
-    # Plans that are running or paused are few: workers find them here without reading all that ever were.
-    if plan.is_open:
-        transaction.sql("INSERT OR IGNORE INTO shared_state VALUES ('open plan', ?, x'')", (plan.id,))
-    else:
-        transaction.sql("DELETE FROM shared_state WHERE room = 'open plan' AND name = ?", (plan.id,))
+    transaction.sql(_SQL["keep_plan"], (plan.id, columns.encode(plan)))
+    transaction.sql(_SQL["open_plan" if plan.is_open else "close_plan"], (plan.id,))
 
 
 _plan_decoder = msgspec.json.Decoder(Plan)
-_OPEN_PLANS = "SELECT value FROM plans WHERE id IN (SELECT name FROM shared_state WHERE room = 'open plan')"
-_ALL_PLANS = "SELECT value FROM plans"
 
 
 def read_plan(connection: apsw.Connection, plan_id: str, now: int) -> Plan:
     """Return a plan as it stands at *now*, by the clock of leases."""
-    row = connection.execute("SELECT value FROM plans WHERE id = ?", (plan_id,)).fetchone()
+    row = connection.execute(_SQL["plan"], (plan_id,)).fetchone()
     if row is None:
         raise PlanNotFound(plan_id)
     return as_read(_plan_decoder.decode(cast("bytes", row[0])), now)
@@ -252,7 +242,7 @@ def read_plan(connection: apsw.Connection, plan_id: str, now: int) -> Plan:
 
 def read_plans(connection: apsw.Connection, state: PlanState | None, limit: int, now: int) -> list[Plan]:
     """Return plans, newest first."""
-    sql = _OPEN_PLANS if state in (PlanState.RUNNING, PlanState.PAUSED) else _ALL_PLANS
+    sql = _SQL["open_plans" if state in (PlanState.RUNNING, PlanState.PAUSED) else "plans"]
     found = [as_read(_plan_decoder.decode(cast("bytes", row[0])), now) for row in connection.execute(sql)]
     wanted = [plan for plan in found if state is None or plan.state is state]
     return sorted(wanted, key=lambda plan: int(plan.cutoff), reverse=True)[:limit]
@@ -327,7 +317,6 @@ def _fits(transaction: Transaction, row: Row, rest: Query, as_of_us: int) -> boo
 # ---------------------------------------------------------------------- edit
 
 
-_EDITED = Some(("seq",), ("id", "queue", "kind", "status", "payload_version"))
 _EDIT = update_of(("payload", "content_type", "payload_version", "updated_us"))
 
 
@@ -335,8 +324,7 @@ def edit(
     transaction: Transaction, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str
 ) -> Letter:
     """Replace the payload, compare-and-set on its version."""
-    sql = f"SELECT {_EDITED.columns} FROM letters WHERE id = ?"  # noqa: S608 - our own column names
-    found: tuple[Any, ...] | None = transaction.sql(sql, (letter_id,)).fetchone()
+    found: tuple[Any, ...] | None = transaction.sql(_SQL["read_edited"], (letter_id,)).fetchone()
     if found is None:
         raise LetterNotFound(letter_id)
     letter = _EDITED.letter(found)
@@ -353,6 +341,6 @@ def _keep_body(transaction: Transaction, seq: int, letter: Letter) -> None:
     large = letter.payload if len(letter.payload) > rows.LARGE else None
     row = letter if large is None else msgspec.structs.replace(letter, payload=None)
     transaction.sql(_EDIT.sql, _EDIT.values(row, transaction.next_token(), seq))
-    transaction.sql("DELETE FROM bodies WHERE seq = ?", (seq,))
+    transaction.sql(_SQL["remove_body"], (seq,))
     if large is not None:
-        transaction.sql("INSERT INTO bodies VALUES (?, ?)", (seq, large))
+        transaction.sql(_SQL["keep_body"], (seq, large))

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from redrive.stores.columns import extras_of
 from redrive.stores.contract import Receipt
+from redrive.stores.sql_files import filled
 from redrive.stores.sqlite.rows import LARGE
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +26,7 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft
     from redrive.stores.sqlite.transaction import QueueRow
 
-_COLUMNS = """
-INSERT INTO letters (seq, id, queue, kind, payload, content_type, key, priority, due_us, policy, generation, origin,
-                     handler, tenant, extras, cycle_us, created_us, updated_us, token, lease, attempts, losses, cycles,
-                     payload_version, status, held, lane, why)
-VALUES
-"""
+_INSERT = statements("writing")["insert_plain"]
 _GIVEN = 15  # values that differ from letter to letter: seq to extras
 _SHARED = (
     "?1, ?1, ?1, ?2, ?3, 0, 0, 0, 1, 'pending', 0, 0, 'enqueued'"  # the instant, three times, the token and the lease
@@ -41,7 +38,7 @@ def _statement(count: int) -> str:
     """Return one statement for *count* letters: a third quicker than one each, and no Python in between."""
     firsts = range(4, 4 + count * _GIVEN, _GIVEN)
     rows = (", ".join(f"?{place}" for place in range(first, first + _GIVEN)) for first in firsts)
-    return _COLUMNS + ", ".join(f"({given}, {_SHARED})" for given in rows)
+    return filled(_INSERT, {"rows": ", ".join(f"({given}, {_SHARED})" for given in rows)})
 
 
 _INSERTS = [(size, _statement(size)) for size in _SIZES]

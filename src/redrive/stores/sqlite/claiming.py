@@ -21,7 +21,9 @@ from redrive.core.priority_shares import take
 from redrive.core.tallies import Trait
 from redrive.stores import columns
 from redrive.stores.contract import Backlog, Claim
+from redrive.stores.sql_files import filled
 from redrive.stores.sqlite import rows
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,19 +33,8 @@ if TYPE_CHECKING:
     from redrive.stores.sqlite.file.living_workers import Living
     from redrive.stores.sqlite.transaction import QueueRow, Transaction
 
-_CANDIDATES = f"""
-SELECT {rows.LEAN}, {rows.PLAIN} FROM letters
- WHERE status = 'pending' AND held = 0 AND queue = ? AND kind = ? AND priority = ? AND due_us <= ?
-   AND (generation IS NULL OR ?5 IS NULL OR generation = ?5)
- ORDER BY due_us, seq
-"""  # noqa: S608 - our own column names
-
-_CLAIM = """
-UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, updated_us = ?
- WHERE seq IN carray(?)
-"""
-
-_FORGET = "DELETE FROM holders WHERE token NOT IN (SELECT token FROM letters WHERE status = 'in_flight')"
+_SQL = statements("claiming", lean=rows.LEAN, plain=rows.PLAIN, listed=rows.LISTED)
+_CANDIDATES, _CLAIM, _HOLD = _SQL["candidates"], _SQL["claim"], _SQL["hold"]  # sent by every claim
 
 Row = tuple[Any, ...]
 
@@ -79,7 +70,7 @@ _TOKEN = attrgetter("letter.token")
 def _take(transaction: Transaction, want: Want, found: list[Row], lease: float, worker: str) -> rows.Taken:
     token = transaction.next_token()
     places = apsw.carray(array("q", [row[0] for row in found]))
-    transaction.sql("INSERT INTO holders VALUES (?, ?)", (token, worker))
+    transaction.sql(_HOLD, (token, worker))
     transaction.sql(_CLAIM, (token, transaction.lease(lease), transaction.now_us, places))
     rich = rows.rich_of(transaction.connection, found)
     _count(transaction, want.queue, found, rich)
@@ -130,8 +121,7 @@ def _spend_allowance(transaction: Transaction, name: str, count: int) -> None:
     queue = transaction.queue(name)
     if queue.rate is not None:
         left = rate.taken(_bucket(transaction, queue), count)
-        sql = "UPDATE queues SET allowance = ?, allowance_at = ? WHERE name = ?"
-        transaction.sql(sql, (left.allowance, transaction.lease(0), name))
+        transaction.sql(_SQL["spend"], (left.allowance, transaction.lease(0), name))
         transaction.forget_queues()
 
 
@@ -141,46 +131,41 @@ def extend(
     """Record a sign of life, renew *claims*, return those no longer held."""
     until = transaction.lease(lease)
     transaction.sql(
-        "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?)",
+        _SQL["beat"],
         (beat.name, columns.taken_by(beat), beat.in_flight, transaction.now_us, until),
     )
     _forget_silent(transaction, living)
-    transaction.sql(_FORGET)
+    transaction.sql(_SQL["forget_holders"])
     return [claim for token, group in by_token(claims).items() for claim in _renew(transaction, token, group, until)]
 
 
 def _forget_silent(transaction: Transaction, living: Living) -> None:
     """Forget workers that were last seen an hour ago and whose lease is over."""
-    over = "FROM workers WHERE seen_us < ? AND lease < ?"
     bindings = (transaction.now_us - 3_600_000_000, transaction.lease(0))
-    silent = [str(name) for (name,) in transaction.sql(f"SELECT name {over}", bindings)]
+    silent = [str(name) for (name,) in transaction.sql(_SQL["silent"], bindings)]
     for name in silent:
         living.bury(name)
     if silent:
-        transaction.sql(f"DELETE {over}", bindings)
+        transaction.sql(_SQL["forget_silent"], bindings)
 
 
 def leave(transaction: Transaction, worker: str) -> bool:
     """Forget a worker that has ended; False if it still holds letters: then it is kept until they are rescued."""
     settled = not _holds(transaction, worker)
-    transaction.sql("DELETE FROM workers WHERE name = ?" if settled else _OVER, (worker,))
+    transaction.sql(_SQL["leave" if settled else "end_lease"], (worker,))
     return settled
 
 
 def bury(transaction: Transaction, living: Living) -> None:
     """Remove what dead workers left beside the file, once nothing that they held needs it any more."""
-    for name in [str(name) for (name,) in transaction.sql("SELECT name FROM workers")]:
+    for name in [str(name) for (name,) in transaction.sql(_SQL["workers"])]:
         if living.is_dead(name) and not _holds(transaction, name):
-            transaction.sql(_OVER, (name,))
+            transaction.sql(_SQL["end_lease"], (name,))
             living.bury(name)
 
 
-_OVER = "UPDATE workers SET lease = 0 WHERE name = ?"
-
-
 def _holds(transaction: Transaction, worker: str) -> bool:
-    held = "SELECT 1 FROM holders WHERE worker = ? AND token IN (SELECT token FROM letters WHERE status = 'in_flight')"
-    return transaction.sql(held, (worker,)).fetchone() is not None
+    return transaction.sql(_SQL["holds"], (worker,)).fetchone() is not None
 
 
 def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
@@ -193,10 +178,7 @@ def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
 
 def _renew(transaction: Transaction, token: int, claims: list[Claim], until: int) -> list[Claim]:
     places = apsw.carray(array("q", [claim.ref for claim in claims]))
-    transaction.sql(
-        "UPDATE letters SET lease = ? WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'",
-        (until, places, token),
-    )
+    transaction.sql(_SQL["renew"], (until, places, token))
     if transaction.connection.changes() == len(claims):
         return []
     held = held_of(transaction, token, claims)
@@ -206,28 +188,23 @@ def _renew(transaction: Transaction, token: int, claims: list[Claim], until: int
 def held_of(transaction: Transaction, token: int, claims: Sequence[Claim]) -> set[int]:
     """Return the places of those *claims* that still hold."""
     places = apsw.carray(array("q", [claim.ref for claim in claims]))
-    sql = "SELECT seq FROM letters WHERE seq IN carray(?) AND token = ? AND status = 'in_flight'"
-    return {row[0] for row in transaction.sql(sql, (places, token))}
+    return {row[0] for row in transaction.sql(_SQL["held"], (places, token))}
 
 
 def expired(
     connection: apsw.Connection, lease_now: int, now_us: int, limit: int, is_dead: Callable[[str], bool]
 ) -> list[Claim]:
     """Return claims whose lease ended, and those of workers that are known to be dead, oldest first."""
-    dead = [name for (name,) in connection.execute("SELECT name FROM workers") if is_dead(str(name))]
-    lost = f"lease < ? {_HELD_BY_THE_DEAD.format(', '.join('?' * len(dead))) if dead else ''}"
-    sql = f"SELECT {rows.LISTED} FROM letters WHERE status = 'in_flight' AND ({lost}) ORDER BY lease LIMIT ?"  # noqa: S608
+    dead = [name for (name,) in connection.execute(_SQL["workers"]) if is_dead(str(name))]
+    sql = filled(_SQL["expired_or_dead"], {"names": ", ".join("?" * len(dead))}) if dead else _SQL["expired"]
     found: list[Row] = connection.execute(sql, (lease_now, *dead, limit)).fetchall()
     letters = [(row[0], rows.letter_of(connection, row)) for row in found]
     return [Claim(letter, seq, age_of(letter, now_us)) for seq, letter in letters]
 
 
-_HELD_BY_THE_DEAD = "OR token IN (SELECT token FROM holders WHERE worker IN ({}))"
-
-
 def backlog(connection: apsw.Connection, wants: Sequence[Want], now_us: int) -> Backlog:
     """Return what is left of these queues and kinds."""
-    paused = {row[0] for row in connection.execute("SELECT name FROM queues WHERE paused")}
+    paused = {row[0] for row in connection.execute(_SQL["paused"])}
     open_wants = [want for want in wants if want.queue not in paused]
     pairs = {(want.queue, kind, want.generation) for want in open_wants for kind in want.kinds}
     due = [moment for pair in pairs for moment in _next_due(connection, *pair)]
@@ -236,14 +213,10 @@ def backlog(connection: apsw.Connection, wants: Sequence[Want], now_us: int) -> 
 
 
 def _next_due(connection: apsw.Connection, queue: str, kind: str, generation: int | None) -> list[int]:
-    sql = (
-        "SELECT due_us FROM letters WHERE status = 'pending' AND held = 0 AND queue = ? AND kind = ? "
-        "AND priority = ? AND (generation IS NULL OR ?4 IS NULL OR generation = ?4) ORDER BY due_us LIMIT 1"
-    )
-    found = (connection.execute(sql, (queue, kind, int(priority), generation)).fetchone() for priority in Priority)
+    asked = [(queue, kind, int(priority), generation) for priority in Priority]
+    found = (connection.execute(_SQL["next_due"], bindings).fetchone() for bindings in asked)
     return [row[0] for row in found if row is not None]
 
 
 def _in_flight(connection: apsw.Connection, queue: str, kind: str) -> int:
-    sql = "SELECT coalesce(sum(n), 0) FROM tallies WHERE queue = ? AND kind = ? AND status = 'in_flight'"
-    return int(rows.the_row(connection, sql, (queue, kind))[0])
+    return int(rows.the_row(connection, _SQL["in_flight"], (queue, kind))[0])

@@ -21,6 +21,7 @@ from redrive.stores import columns
 from redrive.stores.contract import place_of
 from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
 from redrive.stores.sqlite import failing, ordering, rows, writing
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.core.letter import Letter
     from redrive.stores.sqlite.transaction import Transaction
 
+_SQL = statements("copying", all=rows.ALL)
 _NO_TEXT = "a name or a text of it has a lone surrogate, which is no text, and a SQLite file cannot hold it"
 
 
@@ -64,8 +66,7 @@ class SqliteCopies:
 
 
 def _cargo(connection: apsw.Connection, start: int, limit: int) -> Cargo:
-    sql = f"SELECT {rows.ALL}, archived_from FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - ours
-    found: list[tuple[Any, ...]] = connection.execute(sql, (start, limit + 1)).fetchall()
+    found: list[tuple[Any, ...]] = connection.execute(_SQL["cargo"], (start, limit + 1)).fetchall()
     page = found[:limit]
     awaited = _awaited_by(connection, [row[0] for row in page])
     kept = [_kept(connection, row, awaited[row[0]]) for row in page]
@@ -74,13 +75,9 @@ def _cargo(connection: apsw.Connection, start: int, limit: int) -> Cargo:
 
 def _awaited_by(connection: apsw.Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
     """Return by place the ids of those that are waited for; one that was removed has none."""
-    sql = (
-        "SELECT waits.seq, coalesce(letters.id, '') FROM waits LEFT JOIN letters ON letters.seq = waits.on_seq "
-        "WHERE waits.seq IN carray(?) ORDER BY 1, 2"
-    )
     found: defaultdict[int, list[str]] = defaultdict(list)
     if seqs:
-        for seq, letter_id in connection.execute(sql, (apsw.carray(array("q", seqs)),)):
+        for seq, letter_id in connection.execute(_SQL["awaited"], (apsw.carray(array("q", seqs)),)):
             found[seq].append(letter_id)
     return found
 
@@ -94,17 +91,12 @@ def _kept(connection: apsw.Connection, row: tuple[Any, ...], awaited: list[str])
 
 
 def _seen(connection: apsw.Connection, fingerprint: str | None) -> Seen | None:
-    sql = "SELECT fingerprint, error_type, title, first_seen_us, last_seen_us FROM groups WHERE fingerprint = ?"
-    row = connection.execute(sql, (fingerprint,)).fetchone()
+    row = connection.execute(_SQL["group"], (fingerprint,)).fetchone()
     return None if row is None else Seen(*row)
 
 
 def _handled(connection: apsw.Connection, after: Handled, limit: int) -> list[Handled]:
-    sql = (
-        "SELECT handler_name, idempotency_key, handled_us FROM event_handled "
-        "WHERE (handler_name, idempotency_key) > (?, ?) ORDER BY 1, 2 LIMIT ?"
-    )
-    return [Handled(*row) for row in connection.execute(sql, (after.handler, after.key, limit))]
+    return [Handled(*row) for row in connection.execute(_SQL["handled"], (after.handler, after.key, limit))]
 
 
 # ---------------------------------------------------------------------- in
@@ -147,7 +139,7 @@ def _is_text(kept: Kept) -> bool:
 
 def _needed(transaction: Transaction, awaited: Sequence[str]) -> list[int]:
     """Return the places of those it must wait for; one that is not here has a place where no letter ever stands."""
-    found = [transaction.sql("SELECT seq, status FROM letters WHERE id = ?", (each,)).fetchone() for each in awaited]
+    found = [transaction.sql(_SQL["find"], (each,)).fetchone() for each in awaited]
     places = [-n if row is None else int(row[0]) for n, row in enumerate(found, 1) if row is None or _runs(row[1])]
     return list(dict.fromkeys(places))
 
@@ -161,9 +153,7 @@ def _add_rest(transaction: Transaction, kept: Kept, seq: int, on_seqs: Sequence[
     ordering.wait_for(transaction, seq, on_seqs)
     if kept.group is not None:
         transaction.sql(
-            "INSERT INTO groups VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-            "first_seen_us = min(first_seen_us, excluded.first_seen_us), "
-            "last_seen_us = max(last_seen_us, excluded.last_seen_us)",
+            _SQL["adopt_group"],
             (kept.group.fingerprint, kept.group.error_type, kept.group.title, kept.group.first_us, kept.group.last_us),
         )
     if group_of(kept.letter) is not None:
@@ -171,19 +161,13 @@ def _add_rest(transaction: Transaction, kept: Kept, seq: int, on_seqs: Sequence[
 
 
 def _kept_already(transaction: Transaction, letter: Letter) -> Adopted:
-    sql = (
-        "SELECT id, updated_us FROM letters WHERE id = ? "
-        "UNION ALL SELECT id, updated_us FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
-    )
     names = (letter.id, letter.queue, letter.kind, letter.idempotency_key)
-    letter_id, updated_us = rows.the_row(transaction.connection, sql, names)
+    letter_id, updated_us = rows.the_row(transaction.connection, _SQL["kept_already"], names)
     return Adopted(letter_id, updated_us)
 
 
 def _adopt_handled(transaction: Transaction, handled: Sequence[Handled]) -> int:
     before = transaction.connection.total_changes()
-    transaction.connection.executemany(
-        "INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)",
-        [(each.handler, each.key, each.at_us) for each in handled],
-    )
+    told = [(each.handler, each.key, each.at_us) for each in handled]
+    transaction.connection.executemany(_SQL["adopt_handled"], told)
     return transaction.connection.total_changes() - before

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redrive.failpoints import hit
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from redrive.core.letter import Failure
     from redrive.stores.sqlite.transaction import Transaction
 
+_SQL = statements("failing")
 SEARCHED = 500  # characters of an error's text that the index covers, and of a title without a template
 
 
@@ -28,7 +30,7 @@ def remember(transaction: Transaction, seq: int, failure: Failure, *, again: boo
 
 def _note_group(transaction: Transaction, failure: Failure) -> None:
     transaction.sql(
-        "INSERT INTO groups VALUES (?, ?, ?, ?4, ?4) ON CONFLICT DO UPDATE SET last_seen_us = excluded.last_seen_us",
+        _SQL["note_group"],
         (failure.fingerprint, failure.error_type, failure.template or failure.message[:SEARCHED], transaction.now_us),
     )
 
@@ -36,6 +38,6 @@ def _note_group(transaction: Transaction, failure: Failure) -> None:
 def make_searchable(transaction: Transaction, seq: int, error: str, *, again: bool) -> None:
     """Let searches find the letter at *seq* by the text of its error; *again*: an earlier text is searchable yet."""
     if again:
-        transaction.sql("DELETE FROM error_text WHERE rowid = ?", (seq,))
+        transaction.sql(_SQL["forget_text"], (seq,))
     folded = error[:SEARCHED].lower()  # as a query folds it: the index knows simpler rules
-    transaction.sql("INSERT INTO error_text (rowid, error) VALUES (?, ?)", (seq, folded))
+    transaction.sql(_SQL["keep_text"], (seq, folded))

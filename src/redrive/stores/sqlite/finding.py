@@ -19,6 +19,7 @@ from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.sqlite import ordering, rows
 from redrive.stores.sqlite.compiling import compile_query
 from redrive.stores.sqlite.scanning import Walk, scan
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,30 +31,25 @@ if TYPE_CHECKING:
 
 
 _FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
-_WAITED_FOR = (
-    "SELECT letters.id, letters.status FROM waits LEFT JOIN letters ON letters.seq = waits.on_seq "
-    "WHERE waits.seq = ? ORDER BY letters.id LIMIT ?"
-)
+_SQL = statements("finding", all=rows.ALL)
 
 
 def get(connection: apsw.Connection, letter_id: str) -> Letter | None:
     """Return the letter, or None."""
-    sql = f"SELECT {rows.ALL} FROM letters WHERE id = ?"  # noqa: S608 - our own column names
-    row = connection.execute(sql, (letter_id,)).fetchone()
+    row = connection.execute(_SQL["get"], (letter_id,)).fetchone()
     return None if row is None else rows.letter_of(connection, row)
 
 
 def standing(connection: apsw.Connection, letter_id: str, now_us: int) -> Standing | None:
     """Return what a pending letter waits for."""
-    sql = "SELECT seq, due_us, queue, key, lane FROM letters WHERE id = ? AND status = 'pending'"
-    row = connection.execute(sql, (letter_id,)).fetchone()
+    row = connection.execute(_SQL["standing"], (letter_id,)).fetchone()
     if row is None:
         return None
     seq, due_us, queue, key, lane = row
     return Standing(
         due_in=(due_us - now_us) / 1e6,
-        after=tuple((other or "", status or "") for other, status in connection.execute(_WAITED_FOR, (seq, NAMED))),
-        after_count=int(rows.the_row(connection, "SELECT count(*) FROM waits WHERE seq = ?", (seq,))[0]),
+        after=tuple((id_ or "", status or "") for id_, status in connection.execute(_SQL["waited_for"], (seq, NAMED))),
+        after_count=int(rows.the_row(connection, _SQL["waits"], (seq,))[0]),
         earlier=ordering.first(connection, queue, key) if lane == ordering.BEHIND else None,
     )
 
@@ -94,10 +90,9 @@ def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) 
 
 def tallies(connection: apsw.Connection, status: str | None = None) -> list[Tally]:
     """Return the maintained counts, all or those of one status."""
-    sql = "SELECT queue, kind, status, category, policy, error_type, fingerprint, n FROM tallies WHERE n <> 0"
     if status is None:
-        return [_tally(row) for row in connection.execute(sql)]
-    return [_tally(row) for row in connection.execute(f"{sql} AND status = ?", (status,))]
+        return [_tally(row) for row in connection.execute(_SQL["tallies"])]
+    return [_tally(row) for row in connection.execute(_SQL["tallies_of"], (status,))]
 
 
 def _tally(row: tuple[Any, ...]) -> Tally:
@@ -121,8 +116,8 @@ def _by_scan(connection: apsw.Connection, query: Query, now_us: int) -> Iterator
 
 
 def _group(connection: apsw.Connection, heap: Heap) -> Group:
-    sql = "SELECT error_type, title, first_seen_us, last_seen_us FROM groups WHERE fingerprint = ?"
-    error_type, title, first, last = connection.execute(sql, (heap.fingerprint,)).fetchone() or ("", "", 0, 0)
+    row = connection.execute(_SQL["group"], (heap.fingerprint,)).fetchone()
+    error_type, title, first, last = row or ("", "", 0, 0)
     return Group(
         **msgspec.structs.asdict(heap), error_type=error_type, title=title, first_seen_us=first, last_seen_us=last
     )
@@ -130,15 +125,10 @@ def _group(connection: apsw.Connection, heap: Heap) -> Group:
 
 def oldest_failed(connection: apsw.Connection) -> Letter | None:
     """Return the dead letter that has waited longest."""
-    sql = f"SELECT {rows.ALL} FROM letters WHERE dead = 1 ORDER BY failed_us, seq LIMIT 1"  # noqa: S608 - ours
-    row = connection.execute(sql).fetchone()
+    row = connection.execute(_SQL["oldest_failed"]).fetchone()
     return None if row is None else rows.letter_of(connection, row)
 
 
 def histories(connection: apsw.Connection) -> Histories:
     """Return how often letters were replayed."""
-    sql = (  # the second condition is what makes the partial index fit
-        "SELECT coalesce((SELECT max(cycles) FROM letters WHERE cycles > 0), 0), "
-        "(SELECT count(*) FROM letters WHERE cycles > ? AND cycles > 0)"
-    )
-    return Histories(*rows.the_row(connection, sql, (LONG_HISTORY,)))
+    return Histories(*rows.the_row(connection, _SQL["histories"], (LONG_HISTORY,)))

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from redrive.stores.sqlite.sql import statements
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.stores.sqlite.transaction import Transaction
 
 UNORDERED, FIRST, BEHIND = 0, 1, 2
+_SQL = statements("ordering")
 
 
 def place(transaction: Transaction, queue: str, key: str | None) -> int:
@@ -29,85 +32,60 @@ def place(transaction: Transaction, queue: str, key: str | None) -> int:
 
 
 def _lane_is_busy(transaction: Transaction, queue: str, key: str) -> bool:
-    sql = (
-        "SELECT 1 FROM letters WHERE queue = ? AND key = ? AND lane > 0 AND status IN ('pending', 'in_flight') LIMIT 1"
-    )
-    return transaction.sql(sql, (queue, key)).fetchone() is not None
+    return transaction.sql(_SQL["busy"], (queue, key)).fetchone() is not None
 
 
 def first(connection: apsw.Connection, queue: str, key: str) -> str | None:
     """Return the letter of a lane that goes first."""
-    sql = (
-        "SELECT id FROM letters WHERE queue = ? AND key = ? AND lane = 1 AND status IN ('pending', 'in_flight') "
-        "ORDER BY seq LIMIT 1"
-    )
-    row = connection.execute(sql, (queue, key)).fetchone()
+    row = connection.execute(_SQL["first"], (queue, key)).fetchone()
     return None if row is None else str(row[0])
 
 
 def advance(transaction: Transaction, queue: str, key: str) -> None:
     """Let the oldest letter of a lane go first: the one before it came to rest."""
-    sql = (
-        "SELECT seq FROM letters WHERE queue = ? AND key = ? AND lane > 0 AND status IN ('pending', 'in_flight') "
-        "ORDER BY seq LIMIT 1"
-    )
-    row = transaction.sql(sql, (queue, key)).fetchone()
+    row = transaction.sql(_SQL["oldest"], (queue, key)).fetchone()
     if row is not None:
-        transaction.sql("UPDATE letters SET lane = 1, held = held - 1 WHERE seq = ? AND lane = 2", row)
+        transaction.sql(_SQL["go_first"], row)
 
 
 def line_up(transaction: Transaction, queue: str, key: str) -> None:
     """Put a lane in order again, the oldest first, because letters came back into it; one under way stays first."""
-    sql = (
-        "SELECT seq, lane, status FROM letters WHERE queue = ? AND key = ? AND lane > 0 "
-        "AND status IN ('pending', 'in_flight') ORDER BY status = 'pending', seq"
-    )
-    for place, (seq, lane, _) in enumerate(transaction.sql(sql, (queue, key)).fetchall()):
+    for place, (seq, lane, _) in enumerate(transaction.sql(_SQL["lane"], (queue, key)).fetchall()):
         wanted = BEHIND if place else FIRST
         if lane != wanted:
-            transaction.sql("UPDATE letters SET lane = ?1, held = held + ?1 - lane WHERE seq = ?2", (wanted, seq))
+            transaction.sql(_SQL["stand"], (wanted, seq))
 
 
 def come_back(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Let letters that come back from rest wait for their `after` alone: what held them by their key then is over."""
-    transaction.connection.executemany(
-        "UPDATE letters SET held = (SELECT count(*) FROM waits WHERE waits.seq = letters.seq) WHERE seq = ?",
-        [(seq,) for seq in seqs],
-    )
+    transaction.connection.executemany(_SQL["come_back"], [(seq,) for seq in seqs])
 
 
 def wait_for(transaction: Transaction, seq: int, on_seqs: Sequence[int]) -> None:
     """Note that letter *seq* waits for *on_seqs*."""
-    transaction.connection.executemany("INSERT INTO waits VALUES (?, ?)", [(on_seq, seq) for on_seq in on_seqs])
+    transaction.connection.executemany(_SQL["wait_for"], [(on_seq, seq) for on_seq in on_seqs])
+
+
+_ANY_WAITS = _SQL["any_waits"]  # asked with every delivery
 
 
 def delivered(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Let go those who waited for *seqs*."""
-    if transaction.sql("SELECT 1 FROM waits LIMIT 1").fetchone() is None:
+    if transaction.sql(_ANY_WAITS).fetchone() is None:
         return
     places = apsw.carray(array("q", seqs))
-    waiting = transaction.sql("SELECT seq FROM waits WHERE on_seq IN carray(?)", (places,)).fetchall()
-    transaction.connection.executemany("UPDATE letters SET held = held - 1 WHERE seq = ?", waiting)
-    transaction.sql("DELETE FROM waits WHERE on_seq IN carray(?)", (places,))
+    waiting = transaction.sql(_SQL["waiting"], (places,)).fetchall()
+    transaction.connection.executemany(_SQL["let_go"], waiting)
+    transaction.sql(_SQL["forget_waits"], (places,))
 
 
 def order(transaction: Transaction, queue: str) -> None:
     """*queue* keeps order from now on: line up its unfinished letters by key."""
-    transaction.sql(
-        "UPDATE letters SET lane = 1 WHERE queue = ? AND key IS NOT NULL AND lane = 0 "
-        "AND status IN ('pending', 'in_flight')",
-        (queue,),
-    )
-    transaction.sql(
-        "UPDATE letters SET lane = 2, held = held + 1 WHERE queue = ?1 AND lane = 1 AND status = 'pending' "
-        "AND EXISTS (SELECT 1 FROM letters AS other WHERE other.queue = ?1 AND other.key = letters.key "
-        "            AND other.lane > 0 AND other.status IN ('pending', 'in_flight') "
-        "            AND (other.status = 'in_flight' OR other.seq < letters.seq))",
-        (queue,),
-    )
+    transaction.sql(_SQL["order"], (queue,))
+    transaction.sql(_SQL["order_behind"], (queue,))
 
 
 def disorder(transaction: Transaction, queue: str) -> None:
     """*queue* no longer keeps order: nobody waits for an earlier letter of its key."""
-    transaction.sql("UPDATE letters SET held = held - 1 WHERE queue = ? AND lane = 2", (queue,))
-    transaction.sql("UPDATE letters SET lane = 0 WHERE queue = ? AND lane > 0", (queue,))
+    transaction.sql(_SQL["let_go_behind"], (queue,))
+    transaction.sql(_SQL["disorder"], (queue,))

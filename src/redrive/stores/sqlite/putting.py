@@ -19,12 +19,15 @@ from redrive.failpoints import hit
 from redrive.stores.contract import Receipt
 from redrive.stores.sqlite import failing, ordering, writing
 from redrive.stores.sqlite.arrivals import is_plain
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.letter import Draft
     from redrive.stores.sqlite.transaction import Transaction
+
+_SQL = statements("putting")
 
 
 def put(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -65,7 +68,7 @@ def _refuse_unknown(transaction: Transaction, drafts: Sequence[Draft]) -> None:
 
 
 def _find(transaction: Transaction, letter_id: str) -> tuple[int, str] | None:
-    return transaction.sql("SELECT seq, status FROM letters WHERE id = ?", (letter_id,)).fetchone()
+    return transaction.sql(_SQL["find"], (letter_id,)).fetchone()
 
 
 def _meant(draft: Draft, kept: dict[str, str]) -> Draft:
@@ -97,11 +100,8 @@ def _name(draft: Draft) -> tuple[str, ...]:
 
 
 def _kept_id(transaction: Transaction, draft: Draft) -> str | None:
-    sql = (
-        "SELECT id FROM letters WHERE id = ? "
-        "UNION ALL SELECT id FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
-    )
-    row = transaction.sql(sql, (draft.id, draft.queue, draft.kind, draft.idempotency_key)).fetchone()
+    names = (draft.id, draft.queue, draft.kind, draft.idempotency_key)
+    row = transaction.sql(_SQL["kept_id"], names).fetchone()
     return None if row is None else row[0]
 
 

@@ -14,6 +14,7 @@ import msgspec
 from redrive.stores import columns
 from redrive.stores.grouping import FORGOTTEN_AFTER
 from redrive.stores.sqlite import acting, claiming, rows
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,16 +28,16 @@ Key = tuple[str, str]  # handler, idempotency key
 _LOOKUPS = 20_000  # each key is looked up in each queue and kind
 _broom = msgspec.json.Decoder(Key)
 _START: Key = ("", "")
-LINES = "SELECT queue, kind FROM tallies WHERE status = 'enqueued'"
+_SQL = statements("retention")
+LINES = _SQL["lines"]
 
 
 def retain(transaction: Transaction, retention: Retention, limit: int, living: Living) -> int:
     """Look at the next *limit* letters and remove those past their time; forget handled keys likewise."""
     claiming.bury(transaction, living)
-    (broom,) = rows.the_row(transaction.connection, "SELECT broom FROM meta")
-    sql = "SELECT seq, status, updated_us FROM letters WHERE seq > ? ORDER BY seq LIMIT ?"
-    seen: list[Any] = transaction.sql(sql, (broom, limit)).fetchall()
-    transaction.sql("UPDATE meta SET broom = ?", (seen[-1][0] if len(seen) == limit else 0,))
+    (broom,) = rows.the_row(transaction.connection, _SQL["broom"])
+    seen: list[Any] = transaction.sql(_SQL["page"], (broom, limit)).fetchall()
+    transaction.sql(_SQL["move_broom"], (seen[-1][0] if len(seen) == limit else 0,))
     ends = {
         name: transaction.now_us - round(seconds * 1e6)
         for name, seconds in msgspec.structs.asdict(retention).items()
@@ -52,48 +53,38 @@ def retain(transaction: Transaction, retention: Retention, limit: int, living: L
 
 def _forget_handled(transaction: Transaction, end_us: int, limit: int) -> None:
     """Forget keys that were handled before *end_us* and of which no letter is kept any more."""
-    kept = transaction.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'handled'").fetchone()
+    kept = transaction.sql(_SQL["read_broom"], ("handled",)).fetchone()
     lines: list[Any] = transaction.sql(LINES).fetchall()
     most = min(limit, max(10, _LOOKUPS // (len(lines) or 1)))
-    page: list[Any] = transaction.sql(
-        "SELECT handler_name, idempotency_key, handled_us FROM event_handled "
-        "WHERE (handler_name, idempotency_key) > (?, ?) ORDER BY handler_name, idempotency_key LIMIT ?",
-        (*(_broom.decode(kept[0]) if kept else _START), most),
-    ).fetchall()
+    start = _broom.decode(kept[0]) if kept else _START
+    page: list[Any] = transaction.sql(_SQL["handled_page"], (*start, most)).fetchall()
     over = [(name, key) for name, key, at in page if at <= end_us and not _has_letter(transaction, key, lines)]
-    transaction.connection.executemany("DELETE FROM event_handled WHERE handler_name = ? AND idempotency_key = ?", over)
+    transaction.connection.executemany(_SQL["forget_handled"], over)
     if page or kept:
         _move_broom(transaction, page[-1][:2] if len(page) == most else _START)
 
 
 def _forget_groups(transaction: Transaction, limit: int) -> None:
     """Forget groups without letters that were not seen lately, of the next *limit*."""
-    kept = transaction.sql("SELECT value FROM shared_state WHERE room = 'broom' AND name = 'groups'").fetchone()
-    page: list[Any] = transaction.sql(_GROUPS, (_place.decode(kept[0]) if kept else "", limit)).fetchall()
+    kept = transaction.sql(_SQL["read_broom"], ("groups",)).fetchone()
+    page: list[Any] = transaction.sql(_SQL["groups_page"], (_place.decode(kept[0]) if kept else "", limit)).fetchall()
     end_us = transaction.now_us - round(FORGOTTEN_AFTER * 1e6)
     over = [(name,) for name, seen_us in page if seen_us <= end_us]
-    transaction.connection.executemany(_FORGET_GROUP, over)
+    transaction.connection.executemany(_SQL["forget_group"], over)
     if page or kept:
         place = columns.encode(page[-1][0] if len(page) == limit else "")
-        transaction.sql("INSERT OR REPLACE INTO shared_state VALUES ('broom', 'groups', ?)", (place,))
+        transaction.sql(_SQL["write_broom"], ("groups", place))
 
 
 _place = msgspec.json.Decoder(str)
-_GROUPS = "SELECT fingerprint, last_seen_us FROM groups WHERE fingerprint > ? ORDER BY fingerprint LIMIT ?"
-_FORGET_GROUP = """
-DELETE FROM groups WHERE fingerprint = ?1
-   AND NOT EXISTS (SELECT 1 FROM letters WHERE fingerprint = ?1 AND dead = 1)
-   AND NOT EXISTS (SELECT 1 FROM letters WHERE fingerprint = ?1 AND archived_from IS NOT NULL)
-"""
 
 
 def _has_letter(transaction: Transaction, key: str, lines: Sequence[tuple[str, str]]) -> bool:
     """Whether a letter with this key (or, without one, this id) is kept, in whichever queue and of whichever kind."""
-    by_key = "SELECT 1 FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?"
-    return transaction.sql("SELECT 1 FROM letters WHERE id = ?", (key,)).fetchone() is not None or any(
-        transaction.sql(by_key, (queue, kind, key)).fetchone() for queue, kind in lines
+    return transaction.sql(_SQL["has_id"], (key,)).fetchone() is not None or any(
+        transaction.sql(_SQL["has_key"], (queue, kind, key)).fetchone() for queue, kind in lines
     )
 
 
 def _move_broom(transaction: Transaction, place: Key) -> None:
-    transaction.sql("INSERT OR REPLACE INTO shared_state VALUES ('broom', 'handled', ?)", (columns.encode(place),))
+    transaction.sql(_SQL["write_broom"], ("handled", columns.encode(place)))

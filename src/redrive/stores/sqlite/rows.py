@@ -15,6 +15,7 @@ from redrive.core.letter import JSON, Letter, Priority, Status, age_of
 from redrive.core.why import Why
 from redrive.stores.columns import priority_of, read_extras, read_history, read_tries, status_of
 from redrive.stores.contract import Claim
+from redrive.stores.sqlite.sql import statements
 
 LARGE = 4_096  # a larger payload lives in `bodies`, so that a move does not rewrite it
 
@@ -30,6 +31,7 @@ COLD = (
 )
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
 LISTED = ALL.replace("kind, payload, ", "kind, x'' AS payload, ")  # for letters whose payload nobody will look at
+_SQL = statements("rows", all=ALL)
 _COLUMNS = Letter.__struct_fields__.index("headers")
 _STATUS = 1 + len(HOT.split(", "))
 _PAYLOAD, _PRIORITY = 4, 8
@@ -55,7 +57,7 @@ def payload_of(connection: apsw.Connection, row: tuple[Any, ...]) -> bytes:
     kept = row[_PAYLOAD]
     if kept is not None:
         return kept  # type: ignore[no-any-return]
-    body = connection.execute("SELECT body FROM bodies WHERE seq = ?", (row[0],)).fetchone()
+    body = connection.execute(_SQL["body"], (row[0],)).fetchone()
     return b"" if body is None else body[0]
 
 
@@ -89,8 +91,7 @@ def rich_of(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[in
     places = array("q", [row[0] for row in rows if not row[-1]])
     if not places:
         return {}
-    sql = f"SELECT {ALL} FROM letters WHERE seq IN carray(?)"  # noqa: S608 - our own names
-    found: list[tuple[Any, ...]] = connection.execute(sql, (apsw.carray(places),)).fetchall()
+    found: list[tuple[Any, ...]] = connection.execute(_SQL["whole"], (apsw.carray(places),)).fetchall()
     return {row[0]: letter_of(connection, row) for row in found}
 
 

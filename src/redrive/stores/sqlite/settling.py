@@ -18,6 +18,7 @@ from redrive.core.letter import Status
 from redrive.core.tallies import Trait, trait_of
 from redrive.failpoints import hit
 from redrive.stores.sqlite import claiming, failing, ordering
+from redrive.stores.sqlite.sql import statements
 from redrive.stores.sqlite.writing import update_of
 
 if TYPE_CHECKING:
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
 
 Settlement = tuple["Claim", "Move"]
 
-_FENCE = " AND token = ? AND status = 'in_flight'"  # a worker that lost its claim changes nothing
-_DELIVER = """
-UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = 'succeeded' WHERE seq IN carray(?)
-"""
+_SQL = statements("settling")
+_DELIVER = _SQL["deliver"]  # sent with every success
+_FENCE = f" {_SQL['fence']}"
 _MOVED = ("status", "updated_us", "why", "attempts", "losses", "applied_policy")
 _ERROR = ("category", "error_type", "last_error", "fingerprint", "first_failed_us", "release", "tries")
 _GIVE_BACK = update_of((*_MOVED, "due_us"))
@@ -80,12 +80,7 @@ def _deliver(transaction: Transaction, held: int, claims: list[Claim], token: in
     transaction.sql(_DELIVER + _FENCE, bindings)
     if transaction.connection.changes() == len(claims):
         return claims
-    accepted = {
-        row[0]
-        for row in transaction.sql(
-            "SELECT seq FROM letters WHERE seq IN carray(?) AND token = ?", (apsw.carray(places), token)
-        )
-    }
+    accepted = {row[0] for row in transaction.sql(_SQL["delivered"], (apsw.carray(places), token))}
     refused.update(claim.ref for claim in claims if claim.ref not in accepted)
     return [claim for claim in claims if claim.ref in accepted]
 

@@ -18,7 +18,8 @@ from redrive.core.plan import AuditEntry
 from redrive.stores import columns
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
 from redrive.stores.sqlite import ordering
-from redrive.stores.sqlite.transaction import QueueRow
+from redrive.stores.sqlite.sql import statements
+from redrive.stores.sqlite.transaction import QUEUE, QueueRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from redrive.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
+_SQL = statements("shared_state", queue=QUEUE)
 
 
 def declare(transaction: Transaction, specs: Sequence[QueueSpec]) -> None:
@@ -36,12 +38,7 @@ def declare(transaction: Transaction, specs: Sequence[QueueSpec]) -> None:
     for spec in specs:
         before = transaction.queue(spec.name)
         transaction.sql(
-            "INSERT INTO queues (name, ordered, max_size, rate, max_in_flight, allowance, allowance_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordered = excluded.ordered, "
-            "max_size = excluded.max_size, rate = excluded.rate, max_in_flight = excluded.max_in_flight, "
-            # Under another rate the allowance starts afresh.
-            "allowance = iif(rate IS excluded.rate, allowance, excluded.allowance), "
-            "allowance_at = iif(rate IS excluded.rate, allowance_at, excluded.allowance_at)",
+            _SQL["declare"],
             (
                 *(spec.name, spec.ordered, spec.max_size, spec.rate, spec.max_in_flight),
                 *(rate.full(spec.rate or 0.0, 0).allowance, transaction.lease(0)),
@@ -52,13 +49,12 @@ def declare(transaction: Transaction, specs: Sequence[QueueSpec]) -> None:
         transaction.forget_queues()
 
 
-USED = "SELECT DISTINCT queue FROM tallies WHERE status = 'enqueued'"
+USED = _SQL["used"]
 
 
 def queues(connection: apsw.Connection) -> list[QueueState]:
     """Return every queue that was declared or has letters."""
-    names = ", ".join(QueueRow._fields)
-    declared = {row[0]: QueueRow(*row) for row in connection.execute(f"SELECT {names} FROM queues")}  # noqa: S608 - ours
+    declared = {row[0]: QueueRow(*row) for row in connection.execute(_SQL["queues"])}
     used = {row[0] for row in connection.execute(USED)}
     return [_state(declared.get(name) or QueueRow(name)) for name in sorted(used | declared.keys())]
 
@@ -72,27 +68,15 @@ def _state(row: QueueRow) -> QueueState:
 
 def pause(transaction: Transaction, queue: str, paused: bool, by: str, reason: str) -> None:  # noqa: FBT001 - the store passes it on
     """Pause or resume, with an audit entry."""
-    transaction.sql(
-        "INSERT INTO queues (name, paused, paused_by, reason) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-        "paused = excluded.paused, paused_by = excluded.paused_by, reason = excluded.reason",
-        (queue, paused, by if paused else "", reason if paused else ""),
-    )
+    transaction.sql(_SQL["pause"], (queue, paused, by if paused else "", reason if paused else ""))
     transaction.audit(by, "pause" if paused else "resume", queue, 1, reason)
     transaction.forget_queues()
     transaction.rang = True
 
 
-_WORKERS = """
-SELECT name, kinds, coalesce(n, 0), seen_us, lease >= ? FROM workers LEFT JOIN (
-    SELECT worker, count(*) AS n FROM letters CROSS JOIN holders USING (token)
-     WHERE status = 'in_flight' GROUP BY worker
-) ON worker = name ORDER BY name
-"""
-
-
 def workers(connection: apsw.Connection, lease_now: int, is_dead: Callable[[str], bool]) -> list[WorkerBeat]:
     """Return the workers seen lately."""
-    return [_beat(is_dead, *row) for row in connection.execute(_WORKERS, (lease_now,))]
+    return [_beat(is_dead, *row) for row in connection.execute(_SQL["workers"], (lease_now,))]
 
 
 def _beat(
@@ -120,18 +104,18 @@ _budget = msgspec.json.Decoder(Budget)
 
 def breakers(connection: apsw.Connection, now: float) -> dict[str, Breaker]:
     """Return every breaker as it stands now."""
-    found = connection.execute("SELECT name, value FROM shared_state WHERE room = 'breaker'")
+    found = connection.execute(_SQL["breakers"])
     kept = {str(name): _watched.decode(value) for name, value in found}
     return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
 def _read(transaction: Transaction, room: str, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
-    row = transaction.sql("SELECT value FROM shared_state WHERE room = ? AND name = ?", (room, name)).fetchone()
+    row = transaction.sql(_SQL["read"], (room, name)).fetchone()
     return None if row is None else decoder.decode(row[0])
 
 
 def _write(transaction: Transaction, room: str, name: str, value: object) -> None:
-    transaction.sql("INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?)", (room, name, columns.encode(value)))
+    transaction.sql(_SQL["write"], (room, name, columns.encode(value)))
 
 
 def _breaker(transaction: Transaction, name: str) -> Breaker:
@@ -163,7 +147,7 @@ def spend(transaction: Transaction, queue: str, rules: BudgetRules, firsts: int,
 
 def handled(transaction: Transaction, handler: str, key: str) -> bool:
     """Note that *handler* handled *key*; False if that was noted before."""
-    transaction.sql("INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)", (handler, key, transaction.now_us))
+    transaction.sql(_SQL["handled"], (handler, key, transaction.now_us))
     return transaction.connection.changes() == 1
 
 
@@ -174,8 +158,7 @@ def write_down(transaction: Transaction, by: str, verb: str, target: str, count:
 
 def audit(connection: apsw.Connection, limit: int) -> list[AuditEntry]:
     """Return the newest audit entries."""
-    sql = "SELECT seq, at_us, by, verb, target, count, reason FROM audit ORDER BY seq DESC LIMIT ?"
     return [
         AuditEntry(seq=seq, at_us=at_us, by=by, verb=verb, target=target, count=count, reason=reason)
-        for seq, at_us, by, verb, target, count, reason in connection.execute(sql, (limit,))
+        for seq, at_us, by, verb, target, count, reason in connection.execute(_SQL["audit"], (limit,))
     ]

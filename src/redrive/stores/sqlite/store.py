@@ -40,6 +40,7 @@ from redrive.stores.sqlite.file.living_workers import Living
 from redrive.stores.sqlite.file.stranger_wal import next_mark
 from redrive.stores.sqlite.file.writer import Writer
 from redrive.stores.sqlite.retention import retain
+from redrive.stores.sqlite.sql import statements
 from redrive.stores.sqlite.texts import written_out
 from redrive.stores.sqlite.transaction import BOOT_SHIFT
 
@@ -365,6 +366,9 @@ def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
     return [claim for some in taken for claim in rows.claims_of(some)]
 
 
+_BOOTS = statements("boots")
+
+
 def _boot_number(connection: apsw.Connection) -> int:
     """
     Return this boot's number, the highest there is: leases of all other boots are smaller, so they have ended.
@@ -373,14 +377,14 @@ def _boot_number(connection: apsw.Connection) -> int:
     """
     boot_id = _boot_id()
     with immediately(connection):
-        newest = connection.execute("SELECT number, boot_id FROM boots ORDER BY number DESC LIMIT 1").fetchone()
+        newest = connection.execute(_BOOTS["newest"]).fetchone()
         if newest is not None and newest[1] == boot_id:
             return int(newest[0])
-        connection.execute("DELETE FROM boots WHERE boot_id = ?", (boot_id,))
+        connection.execute(_BOOTS["forget"], (boot_id,))
         number = 1 + (int(newest[0]) if newest else 0)
-        connection.execute("INSERT INTO boots VALUES (?, ?)", (number, boot_id))
-        (mark,) = rows.the_row(connection, "SELECT mark FROM meta")
-        connection.execute("UPDATE meta SET mark = ?", (next_mark(mark, connection.pragma("schema_version")),))
+        connection.execute(_BOOTS["keep"], (number, boot_id))
+        (mark,) = rows.the_row(connection, _BOOTS["mark"])
+        connection.execute(_BOOTS["keep_mark"], (next_mark(mark, connection.pragma("schema_version")),))
     return number
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from redrive.core.tallies import Trait
 from redrive.stores.sqlite.arrivals import Arrivals
 from redrive.stores.sqlite.file.stranger_wal import next_mark
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     import apsw
 
     from redrive.stores.clock import StoreClock
 
-COUNTED = "SELECT coalesce(sum(n), 0) FROM tallies INDEXED BY tallies_status WHERE queue = ? AND status IN ({})"
 BOOT_SHIFT = 43  # a lease is milliseconds of boot clock; the boot's number stands above them
 
 
@@ -43,6 +43,12 @@ class QueueRow(NamedTuple):
     allowance_at: int = 0
 
 
+QUEUE = ", ".join(QueueRow._fields)  # its columns
+_SQL = statements("transaction", queue=QUEUE)
+COUNTED = {1: _SQL["counted_in_one"], 2: _SQL["counted_in_two"]}  # by the number of statuses
+_NUMBERS, _KEEP_NUMBERS, _COUNT = _SQL["numbers"], _SQL["keep_numbers"], _SQL["count"]  # sent by every transaction
+
+
 class Transaction:
     """A write transaction under way."""
 
@@ -53,7 +59,7 @@ class Transaction:
         self._boot_ms = clock.lease_ms()
         self._boot = boot
         self._before = connection.total_changes()
-        given: tuple[int, int, bytes] = self.sql("SELECT token, seq, mark FROM meta").fetchone()  # type: ignore[assignment]
+        given: tuple[int, int, bytes] = self.sql(_NUMBERS).fetchone()  # type: ignore[assignment]
         self._token, self._seq, self._mark = self._given = given
         self._deltas: Counter[Trait] = Counter()
         self.careful = careful  # an earlier try of these operations broke a constraint
@@ -88,8 +94,7 @@ class Transaction:
 
     def counted(self, queue: str, *statuses: str) -> int:
         """Return how many letters of *queue* are in *statuses*, the changes of this transaction included."""
-        sql = COUNTED.format(", ".join("?" * len(statuses)))
-        (kept,) = self.sql(sql, (queue, *statuses)).fetchone() or (0,)
+        (kept,) = self.sql(COUNTED[len(statuses)], (queue, *statuses)).fetchone() or (0,)
         return int(kept) + sum(
             n for trait, n in self._deltas.items() if trait.queue == queue and trait.status in statuses
         )
@@ -98,8 +103,7 @@ class Transaction:
     def queues(self) -> dict[str, QueueRow]:
         """The queues' shared settings, read once a transaction."""
         if self._queues is None:
-            rows = self.sql(f"SELECT {', '.join(QueueRow._fields)} FROM queues")  # noqa: S608 - our own names
-            self._queues = {row[0]: QueueRow(*row) for row in rows}
+            self._queues = {row[0]: QueueRow(*row) for row in self.sql(_SQL["queues"])}
         return self._queues
 
     def queue(self, name: str) -> QueueRow:
@@ -112,10 +116,7 @@ class Transaction:
 
     def audit(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write who did what, in the act's own transaction."""
-        self.sql(
-            "INSERT INTO audit (at_us, by, verb, target, count, reason) VALUES (?, ?, ?, ?, ?, ?)",
-            (self.now_us, by, verb, target, count, reason),
-        )
+        self.sql(_SQL["audit"], (self.now_us, by, verb, target, count, reason))
 
     def insert_arrivals(self) -> None:
         """Insert the plain letters that were put so far, before anybody looks for them."""
@@ -131,14 +132,11 @@ class Transaction:
         self.insert_arrivals()
         changes = [(*trait, n) for trait, n in self._deltas.items() if n]
         if changes:
-            self.connection.executemany(
-                "INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
-                changes,
-            )
+            self.connection.executemany(_COUNT, changes)
             self._forget_empty([trait for trait, n in self._deltas.items() if n < 0 and not _comes_and_goes(trait)])
         if self._changed:
             mark = next_mark(self._mark, self.sql("PRAGMA schema_version").get)
-            self.sql("UPDATE meta SET token = ?, seq = ?, mark = ?", (self._token, self._seq, mark))
+            self.sql(_KEEP_NUMBERS, (self._token, self._seq, mark))
 
     @property
     def _changed(self) -> bool:
@@ -149,8 +147,4 @@ class Transaction:
     def _forget_empty(self, traits: list[Trait]) -> None:
         """Drop counts that came to nothing: each distinct error has a row of its own, and they would stay for ever."""
         if traits:
-            self.connection.executemany(
-                "DELETE FROM tallies WHERE queue = ? AND kind = ? AND status = ? AND category = ? AND policy = ? "
-                "AND error_type = ? AND fingerprint = ? AND n = 0",
-                traits,
-            )
+            self.connection.executemany(_SQL["forget_empty"], traits)

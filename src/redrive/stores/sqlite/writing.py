@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redrive.core.letter import Letter, Status
 from redrive.core.why import Why
 from redrive.stores import columns
+from redrive.stores.sql_files import filled
 from redrive.stores.sqlite import rows
+from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from redrive.stores.sqlite.transaction import Transaction
 
+_SQL = statements("writing")
 _LISTS = {"tries": columns.read_tries, "failure_history": columns.read_history}  # fields kept as JSON
 
 
@@ -34,8 +37,7 @@ _FRESH = [name for name in _FIELDS if name in rows.HOT.split(", ") or name in ("
 
 
 def _insert_of(names: Sequence[str]) -> str:
-    marks = ", ".join("?" * len(names))
-    return f"INSERT INTO letters ({', '.join(names)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - ours
+    return filled(_SQL["insert"], {"columns": ", ".join(names), "marks": ", ".join("?" * len(names))})
 
 
 _INSERT_FRESH = _insert_of((*_PLACE, *_FRESH))
@@ -65,7 +67,7 @@ def insert(transaction: Transaction, letter: Letter, place: Place, archived_from
     if not transaction.connection.changes():
         return False
     if payload is None:
-        transaction.sql("INSERT INTO bodies VALUES (?, ?)", (place.seq, letter.payload))
+        transaction.sql(_SQL["keep_body"], (place.seq, letter.payload))
     return True
 
 
@@ -123,4 +125,4 @@ def update_of(fields: Iterable[str], also: str = "") -> Update:
     lists = tuple(name for name in fields if name in _LISTS)
     plain = tuple(name for name in fields if name not in _LISTS)
     sets = ", ".join(f"{name} = ?" for name in (*plain, *lists, "token"))
-    return Update(f"UPDATE letters SET {sets}{also} WHERE seq = ?", attrgetter(*plain), lists)  # noqa: S608 - ours
+    return Update(filled(_SQL["update"], {"sets": sets + also}), attrgetter(*plain), lists)

@@ -1,0 +1,50 @@
+-- The operator's writes. {all} are the columns of a whole letter, {lean} and {edited} those that an act must know.
+
+-- name: read
+SELECT {all}, lane, held, archived_from FROM letters WHERE id = ?
+
+-- name: held
+SELECT seq, held FROM letters WHERE seq IN carray(?) AND status = 'pending' AND held > 0
+
+-- name: join_lane
+UPDATE letters SET lane = 1 WHERE seq = ? AND lane = 0
+
+-- name: read_lean
+SELECT {lean} FROM letters WHERE seq = ?
+
+-- name: remove_letter
+DELETE FROM letters WHERE seq = ?
+
+-- name: remove_body
+DELETE FROM bodies WHERE seq = ?
+
+-- name: remove_error_text
+DELETE FROM error_text WHERE rowid = ?
+
+-- name: remove_waits
+DELETE FROM waits WHERE seq = ?
+
+-- name: keep_plan
+INSERT OR REPLACE INTO plans VALUES (?, ?)
+
+-- name: open_plan
+-- Plans that are running or paused are few: workers find them here without reading all that ever were.
+INSERT OR IGNORE INTO shared_state VALUES ('open plan', ?, x'')
+
+-- name: close_plan
+DELETE FROM shared_state WHERE room = 'open plan' AND name = ?
+
+-- name: plan
+SELECT value FROM plans WHERE id = ?
+
+-- name: plans
+SELECT value FROM plans
+
+-- name: open_plans
+SELECT value FROM plans WHERE id IN (SELECT name FROM shared_state WHERE room = 'open plan')
+
+-- name: read_edited
+SELECT {edited} FROM letters WHERE id = ?
+
+-- name: keep_body
+INSERT INTO bodies VALUES (?, ?)

@@ -1,0 +1,17 @@
+-- Letters written to rows. {columns}, {marks} and {sets} are made of the fields of a letter.
+
+-- name: insert
+INSERT INTO letters ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING
+
+-- name: update
+UPDATE letters SET {sets} WHERE seq = ?
+
+-- name: keep_body
+INSERT INTO bodies VALUES (?, ?)
+
+-- name: insert_plain
+-- The rows hold, for each letter, what differs, then the instant three times, the token, the lease, and what all have in common.
+INSERT INTO letters (seq, id, queue, kind, payload, content_type, key, priority, due_us, policy, generation, origin,
+                     handler, tenant, extras, cycle_us, created_us, updated_us, token, lease, attempts, losses, cycles,
+                     payload_version, status, held, lane, why)
+VALUES {rows}
