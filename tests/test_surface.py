@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import redrive
-from redrive.sources import kafka
+from redrive.sources import kafka, webhook
 
 PUBLIC = [
     "Category",
@@ -101,6 +101,11 @@ def test_the_public_names_of_the_kafka_consumer_are_these_and_in_order():
     assert list(kafka.__all__) == KAFKA
     assert sorted(KAFKA) == KAFKA
     assert [name for name in KAFKA if not hasattr(kafka, name)] == []
+
+
+def test_the_public_names_of_the_webhook_inbox_are_these_and_in_order():
+    assert list(webhook.__all__) == ["Forward", "Inbox", "Source"]
+    assert [name for name in webhook.__all__ if not hasattr(webhook, name)] == []
 
 
 def test_the_version_is_the_packages():

@@ -440,5 +440,5 @@ class Redrive:
         """Return this application with connections of its own, for another event loop."""
         twin = copy.copy(self)
         own = {"store": open_store(self.settings.url), "_opening": threading.Lock(), "_opened_by": 0}
-        twin.__dict__.update(own, _outboxes=None, _running={})
+        twin.__dict__.update(own, _outboxes=None, _running={}, _on_open=[])  # sources prepare the original alone
         return twin

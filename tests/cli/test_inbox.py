@@ -11,8 +11,9 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-import httpcore2
 import pytest
+
+from redrive.cli.inbox.client import request
 
 SECRET = "a secret of the command line"  # noqa: S105 - the test's own
 TOML = """
@@ -112,7 +113,7 @@ def test_without_code_events_are_received_checked_and_forwarded(redrive, run, se
 def test_sources_shows_configuration_deliveries_and_refusals(redrive, run, settings):
     inbox = run("--workers", "elsewhere")
     redrive("inbox", "send", "--to", f"{inbox.public}/hooks")
-    httpcore2.request("POST", f"{inbox.public}/hooks/github", content=b"{}")
+    request("POST", f"{inbox.public}/hooks/github", b"{}")
     told = redrive.json("inbox", "sources", "--admin-address", inbox.admin)
     github, orders = told["sources"]
     assert (told["running"], github["letters"], github["refusals"]) == (True, 1, "1 missing")
@@ -127,9 +128,8 @@ def test_gaps_lists_holes_in_sequence_numbers_and_ids_that_never_arrived(redrive
     inbox = run("--workers", "elsewhere")
     for number in (1, 2, 5, 6, 9):
         body = json.dumps({"number": number}).encode()
-        headers = [("Idempotency-Key", f"o-{number}")]
-        answer = httpcore2.request("POST", f"{inbox.public}/hooks/orders", headers=headers, content=body)
-        assert answer.status == 202
+        headers = [(b"Idempotency-Key", b"o-%d" % number)]
+        assert request("POST", f"{inbox.public}/hooks/orders", body, headers)[0] == 202
     assert inbox.stop()[0] == 0
     (tmp_path / "ids").write_text("o-1\no-3\n\no-9\n")
     told = redrive.json("inbox", "gaps", "orders", "--ids", str(tmp_path / "ids"))

@@ -12,7 +12,7 @@ from tests.sources.webhook.signatures.schemes import NOW
 
 from redrive import Redrive
 from redrive.core.query import parse
-from redrive.errors import SettingsError, StoreUnavailable
+from redrive.errors import SettingsError
 from redrive.sources.webhook import Inbox, Source
 from redrive.sources.webhook.samples import sample
 from redrive.sources.webhook.signatures import providers
@@ -61,9 +61,11 @@ async def test_a_signed_event_is_kept_and_answered_with_its_id(app, name):
     inbox = Inbox(app, all_sources(), now=lambda: NOW)
     query = b"" if name == "twilio" else b"a=1"  # Twilio signs the whole address
     answer = await post(inbox, f"/{name}", body, [(b"X-Other", b"\xff"), *headers], query=query)
-    assert (answer.status, answer.json["status"]) == (202, "pending")
+    assert answer.status == 202
     (letter,) = await letters(app)
-    assert (letter.id, letter.kind, letter.idempotency_key) == (answer.json["id"], KINDS[name], f"{name}:evt_1")
+    assert answer.headers[b"redrive-id"].decode() == letter.id
+    assert name == "twilio" or answer.json == {"id": letter.id, "status": "pending"}
+    assert (letter.kind, letter.idempotency_key) == (KINDS[name], f"{name}:evt_1")
     assert (letter.payload, letter.queue, letter.origin) == (body, "inbox", f"webhook:{name}")
     assert letter.headers == (("x-other", b"\xff"), *((key.decode(), value) for key, value in headers))
     assert letter.metadata.get("query") == (query.decode() or None)
@@ -158,27 +160,38 @@ async def test_any_bytes_and_any_content_type_are_kept_as_they_arrived(app):
         assert (letter.payload, letter.content_type) == (body, "x/y; é")
 
 
-async def test_nothing_is_parsed_before_the_signature_holds(app, monkeypatch):
-    from redrive.sources.webhook.receiving import intake  # noqa: PLC0415
+@pytest.mark.parametrize(
+    ("name", "body", "headers"),
+    [
+        ("webhooks", b"no JSON at all", []),  # read, it would be 400
+        ("stripe", b"no gzip", [(b"content-encoding", b"gzip")]),  # unpacked, 400
+        ("stripe", gzip.compress(bytes(2_000_000)), [(b"content-encoding", b"gzip")]),  # 413
+        ("stripe", b"{}", [(b"content-encoding", b"br")]),  # 415
+        ("slack", b'{"type": "url_verification", "challenge": "x"}', []),  # 200
+        ("stripe", b'{"type": "not.listed"}', []),  # 200
+    ],
+)
+async def test_nothing_is_parsed_before_the_signature_holds(app, name, body, headers):
+    sources = [*all_sources(events=["listed"]), Source.plain(secrets=SECRETS)]
+    inbox = Inbox(app, sources, now=lambda: NOW)
+    assert (await post(inbox, f"/{name}", body, headers)).status == 401
 
-    def parsed(*_given):
-        raise AssertionError("parsed")
 
-    for name in ("unpack", "read_event", "challenge_of", "payload_of"):
-        monkeypatch.setattr(intake, name, parsed)
-    inbox = Inbox(app, [Source.stripe(secrets=SECRETS)], now=lambda: NOW)
-    assert (await post(inbox, "/stripe", b"{}", [(b"content-encoding", b"gzip")])).status == 401
-
-
-async def test_a_store_that_is_away_is_503_and_asks_to_come_again(app, monkeypatch):
-    inbox = Inbox(app, [Source.github(insecure=True, dedupe="id")])
-
-    async def away(*_given):
-        raise StoreUnavailable("gone")
-
-    monkeypatch.setattr(app.store, "put", away)
-    answer = await post(inbox, "/github", b"{}")
+async def test_a_store_that_is_away_is_503_and_asks_to_come_again(app):
+    inbox = Inbox(app, [Source.github(insecure=True)])
+    await app.open()
+    await app.store.close()
+    answer = await post(inbox, "/github", b"{}", [(b"x-github-delivery", b"1")])
     assert (answer.status, answer.headers[b"retry-after"]) == (503, b"5")
+    assert inbox.counts.results["github", "unavailable"] == 1
+
+
+async def test_twilio_gets_the_form_that_it_reads(app):
+    inbox = Inbox(app, all_sources(), workers="elsewhere", now=lambda: NOW)
+    for status in (202, 200):
+        answer = await post(inbox, "/twilio", *sent("twilio"))
+        assert (answer.status, answer.body, answer.headers[b"content-type"]) == (status, b"<Response/>", b"text/xml")
+        assert len(answer.headers[b"redrive-id"]) == 36
 
 
 async def test_the_documents_own_form(app):
@@ -199,6 +212,14 @@ async def test_the_documents_own_form(app):
         assert set(found.json) == {"id", "idempotency_key", "status", "attempts", "created_at", "updated_at"}
     for path, query in (("/webhooks/unknown", b""), ("/webhooks", b"idempotency_key=k-2"), ("/other", b"")):
         assert (await get(inbox.admin, path, query)).status == 404
+
+
+async def test_the_documents_own_form_may_be_signed(app):
+    source = Source.plain(secrets=SECRETS)
+    inbox = Inbox(app, [source], workers="elsewhere", now=lambda: NOW)
+    body, headers = sample(source, KEY, NOW, "k-1")
+    assert (await post(inbox, "/webhooks", body, headers)).json["idempotency_key"] == "k-1"
+    assert (await post(inbox, "/webhooks", body)).status == 401
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import httpcore2
 
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 from redrive.errors import Reject, SettingsError
+from redrive.failpoints import hit
 from redrive.sources.webhook.forwarding.headers import headers_of
 from redrive.sources.webhook.forwarding.network import CheckedNetwork, Refused
 from redrive.sources.webhook.signatures import standard
@@ -73,6 +74,7 @@ class Forwarder:
             raise Reject(f"{self._host} answered {status}, which ends this event")
         if not 200 <= status < 300:  # noqa: PLR2004 - HTTP's successes
             raise ForwardFailed(f"{self._host} answered {status}", status, headers)
+        hit("forward.confirmed")
 
     async def close(self) -> None:
         """Close idle connections; a letter that is sent later opens new ones."""

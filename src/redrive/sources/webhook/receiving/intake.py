@@ -14,6 +14,7 @@ import msgspec
 
 from redrive.core.letter import BYTES, JSON, Category, Failure
 from redrive.errors import DraftError, QueueFull, StoreError
+from redrive.failpoints import hit
 from redrive.signals.log import write
 from redrive.sources.webhook.config import QUEUE
 from redrive.sources.webhook.counts import Counts, Result
@@ -27,13 +28,12 @@ from redrive.sources.webhook.status import view_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from redrive.core.letter import Draft
+    from redrive.core.letter import Draft, Letter
     from redrive.sources.webhook.checking import Checker
     from redrive.sources.webhook.config import InboxConfig
     from redrive.sources.webhook.port import App
     from redrive.sources.webhook.signatures.verdict import Refusal
     from redrive.sources.webhook.source import Source
-    from redrive.stores.contract import Receipt
 
 _LONGEST_MEDIA = 200  # characters of a content type
 _NO_HANDLER = Failure(
@@ -75,10 +75,12 @@ class Intake:
     async def take(self, checker: Checker, arrived: Arrived) -> Answer:
         """Return the answer; a 202 means that exactly one letter is kept."""
         source = checker.source
+        hit("inbox.received")
         verdict = checker.check(arrived.headers, arrived.query, arrived.body, self._now())
         if verdict.refusal is not None:
             self._refuse(source, verdict.refusal)
             return UNSIGNED
+        hit("inbox.checked")
         plain = unpack(arrived.headers, arrived.body, self.limit(source))
         if isinstance(plain, Answer):
             self.note(source, Result.INVALID)
@@ -135,11 +137,12 @@ class Intake:
         where = route(source, event.type, self._app.handlers, elsewhere=self._elsewhere)
         draft = self._draft(source, arrived, event, identity, where, digest)
         (receipt,) = await self._app.enqueue_many((draft,))
+        hit("inbox.kept")
         if receipt.duplicate:
             return await self._duplicate(source, receipt.id, digest)
         self.note(source, Result.ACCEPTED if where.handled else Result.UNHANDLED)
         self.counts.last[source.name] = self._now()
-        return await self._say(source, receipt, 202, "pending" if where.handled else "failed")
+        return await self._say(source, receipt.id, "pending" if where.handled else "failed")
 
     async def _kept_before(self, identity: Identity | None) -> str | None:
         """Return the letter of the window before this one, if the same bytes arrived less than a window ago."""
@@ -162,17 +165,15 @@ class Intake:
                 "warning", "redrive.inbox.conflict", {"source": source.name, "id": letter_id, "kept": "the first body"}
             )
         self.counts.last[source.name] = self._now()
-        shown = {"id": letter_id} if letter is None else view_of(letter, source.name)
-        return json_answer(200, shown if source.preset == "plain" else {"id": letter_id, "duplicate": True})
+        return _kept(source, 200, letter_id, letter, {"duplicate": True})
 
-    async def _say(self, source: Source, receipt: Receipt, status: int, state: str) -> Answer:
-        """Return the answer to what is kept, in the form of its source."""
-        if source.preset != "plain":
-            return json_answer(status, {"id": receipt.id, "status": state})
+    async def _say(self, source: Source, letter_id: str, state: str) -> Answer:
+        """Return the answer to a new event, in the form of its source."""
         letter = None
-        with contextlib.suppress(StoreError):
-            letter = await self._app.store.get(receipt.id)
-        return json_answer(status, {"id": receipt.id} if letter is None else view_of(letter, source.name))
+        if source.preset == "plain":
+            with contextlib.suppress(StoreError):  # it is kept: the answer says less, and still yes
+                letter = await self._app.store.get(letter_id)
+        return _kept(source, 202, letter_id, letter, {"status": state})
 
     def _draft(
         self, source: Source, arrived: Arrived, event: Event, identity: Identity | None, where: Route, digest: str
@@ -203,6 +204,16 @@ class Intake:
             "received": round(self._now(), 3),  # seconds since the epoch, by the inbox's clock
         }
         return {name: value for name, value in known.items() if value is not None}
+
+
+def _kept(source: Source, status: int, letter_id: str, letter: Letter | None, told: dict[str, object]) -> Answer:
+    """Return the answer to an event that is kept, in the form of its source; every form names the letter."""
+    named = (b"redrive-id", letter_id.encode())
+    if source.preset == "twilio":
+        return Answer(status, b"<Response/>", ((b"content-type", b"text/xml"), named))
+    if source.preset == "plain" and letter is not None:
+        return json_answer(status, view_of(letter, source.name), named)
+    return json_answer(status, {"id": letter_id, **told}, named)
 
 
 def _media_of(headers: Sequence[tuple[bytes, bytes]]) -> str:

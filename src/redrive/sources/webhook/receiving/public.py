@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redrive.failpoints import hit
 from redrive.sources.webhook.counts import Result
 from redrive.sources.webhook.receiving import answers
 from redrive.sources.webhook.receiving.answers import Answer, respond
@@ -57,3 +58,4 @@ class Receiver:
             else:
                 answer = await self._intake.take(checker, Arrived(headers, scope.get("query_string", b""), body))
         await respond(send, answer)
+        hit("inbox.answered")

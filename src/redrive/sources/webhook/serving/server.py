@@ -110,6 +110,7 @@ def _server(app: Any, inbox: Inbox) -> Server:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",  # a line for each request that is no HTTP would let strangers flood the log
             access_log=False,
             server_header=False,
             proxy_headers=False,
