@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from redrive.core.query import parse
 from redrive.demo import letters
 from redrive.demo.screen import count
 from redrive.demo.worker import worker
@@ -85,7 +84,7 @@ async def books_of(app: Redrive) -> dict[str, int]:
 
 async def how_many(app: Redrive, query: str) -> int:
     """Count the letters that match."""
-    return await app.store.count(parse(query))
+    return await app.desk.count(query)
 
 
 async def _until(app: Redrive, show: Show, running: Worker, reached: Callable[[Stats], bool]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from redrive.core.facts import Edited, QueuePaused, QueueResumed, fact_of_act
 from redrive.core.plan import PlanState
 from redrive.core.policy import RetryPolicy
+from redrive.core.query import parse
 from redrive.desk import acts, audit, dlq, edit, explain, group, inspect, outcome, queues, stats, subscriptions, views
 from redrive.desk import plan as plans
 from redrive.stores.contract import Subscription
@@ -81,6 +82,10 @@ class Desk:
     async def listing(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> Listing:
         """Return a page of letters that match, newest first, as its documented JSON: a row each, without payloads."""
         return views.listing(await self.ls(query, cursor=cursor, limit=limit, payloads=False))
+
+    async def count(self, query: str = "", *, at_most: int = plans.COUNTED) -> int:
+        """Count the letters that match, but not beyond *at_most*."""
+        return await (await self._store()).count(parse(query), at_most=at_most)
 
     async def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
         """Return the failed letters that match in groups, biggest first, each with a verdict."""

@@ -57,6 +57,9 @@ class SyncDesk(Protocol):
     def listing(self, query: str = "", *, cursor: str | None = None, limit: int = 50) -> Listing:
         """Return a page of letters that match, newest first, as its documented JSON: a row each, without payloads."""
 
+    def count(self, query: str = "", *, at_most: int = ...) -> int:
+        """Count the letters that match, but not beyond *at_most*."""
+
     def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
         """Return the failed letters that match in groups, biggest first, each with a verdict."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 
 import pytest
 from tests.app.waiting import until
@@ -17,10 +18,19 @@ from redrive.testing import FakeClock
 FAILED = "status:failed"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+def url(kind: str, folder) -> str:
+    if kind != "postgres":
+        return "memory://" if kind == "memory" else f"sqlite:///{folder}/redrive.db"
+    pytest.importorskip("asyncpg")
+    from tests.stores.conftest import server_url  # noqa: PLC0415 - only where there is a driver
+
+    return f"{server_url()}?schema=plans_{secrets.token_hex(4)}"
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def shop(request, folder):
     """An application whose handler fails until it is mended."""
-    app = Redrive("memory://" if request.param == "memory" else f"sqlite:///{folder}/redrive.db", sweep_seconds=0.2)
+    app = Redrive(url(request.param, folder), sweep_seconds=0.2)
     app.broken = True
 
     @app.handler("order.created", policy=RetryPolicy.NEVER)
