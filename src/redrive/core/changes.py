@@ -46,9 +46,9 @@ def _collected(letter: Letter, draft: Draft, failure: Failure, now: int) -> Lett
     letter = replace(letter, attempts=draft.attempts, first_failed_us=draft.first_failed_us)
     failed = now if draft.failed_us is None else draft.failed_us
     why = Why.COLLECTED
-    tries = (line_of(Move(Status.FAILED, why, failure=failure), 0, now),)
-    error = _error(letter, failure, failed)
-    return replace(letter, status=Status.FAILED, why=why, failed_us=failed, tries=tries, **error)
+    tries = (line_of(Move(Status.FAILED, why, failure=failure, policy=draft.policy or ""), 0, now),)
+    told = {"applied_policy": draft.policy, "tries": tries, **_error(letter, failure, failed)}
+    return replace(letter, status=Status.FAILED, why=why, failed_us=failed, **told)
 
 
 def _to_retry(letter: Letter, draft: Draft, failure: Failure, now: int) -> Letter:
@@ -59,6 +59,28 @@ def _to_retry(letter: Letter, draft: Draft, failure: Failure, now: int) -> Lette
     error = _error(letter, failure, now if draft.failed_us is None else draft.failed_us)
     tries = (line_of(move, letter.attempts, now),)
     return replace(letter, why=why, tries=tries, applied_policy=draft.policy, **error)
+
+
+def put_again(letter: Letter, draft: Draft, now: int) -> Letter | None:
+    """
+    Return *letter* after the draft `again` brought a newer failure of it; None if the store keeps a new letter instead.
+
+    A letter that waits or runs keeps its attempts and its due time. A dead one begins its next cycle with this
+    failure. A delivered or archived one only gives its idempotency key away.
+    """
+    failure = draft.failure
+    assert failure is not None  # noqa: S101 - the draft was checked
+    if letter.status is Status.IN_FLIGHT:
+        return replace(letter, last_error=failure.message)  # its claim settles the rest
+    if letter.status is Status.PENDING:
+        move = Move(Status.PENDING, Why.FAILED_ELSEWHERE, failure=failure)
+        tries = logged(letter.tries, line_of(move, letter.attempts, now))
+        return replace(letter, updated_us=now, why=move.why, tries=tries, **_error(letter, failure, now))
+    if letter.status is Status.FAILED:
+        fresh = replayed(letter, now, by="", reason=Why.FAILED_ELSEWHERE, plan="", generation=None)
+        fresh = replace(fresh, due_us=now + span(draft.delay) if draft.due_us is None else draft.due_us)
+        return (_to_retry if draft.retry else _collected)(fresh, draft, failure, now)
+    return None
 
 
 def claimed(letter: Letter, worker: str, now: int) -> Letter:

@@ -217,6 +217,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     first_failed_us: int | None = None  # … the first of which failed then
     failed_us: int | None = None  # … and the last then; the store's now if absent
     retry: bool = False  # … and is to be tried again when it is due: kept as pending, after one try if none is given
+    again: bool = False  # … also if its idempotency key is kept: that letter then learns of this failure
 
     def __post_init__(self) -> None:
         """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""

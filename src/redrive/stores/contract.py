@@ -236,7 +236,9 @@ class Store(Protocol):
         Keep *drafts*, all or none; durable once it returns.
 
         A draft whose id, or whose idempotency key within queue and kind, is already kept
-        (or came earlier in the same call) changes nothing and is a duplicate.
+        (or came earlier in the same call) changes nothing and is a duplicate. A draft `again` changes the letter that
+        has its key as `core.changes.put_again` says; if that letter is delivered or archived, it loses the key to a
+        new letter.
         Raise QueueFull if a queue would exceed its max_size.
         """
 
@@ -248,6 +250,13 @@ class Store(Protocol):
 
         Every claim counts an attempt and raises the token. Paused queues give none; global
         rate and max_in_flight hold; in an ordered queue a key has at most one letter in flight.
+        """
+
+    async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
+        """
+        Claim one pending letter now, due or not, as a person asked for it; None if it is not pending or waits.
+
+        Pauses and the queue's limits do not hold it up.
         """
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
@@ -311,6 +320,9 @@ class Store(Protocol):
 
     async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Add *firsts* to the retry budget of *queue*, take *retries*, return the least wait in seconds."""
+
+    async def add_up(self, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Add *amounts* to the counters *name*, which all processes share, and return all of them; they only grow."""
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*; False if that was noted before."""

@@ -52,6 +52,8 @@ def _problems(draft: Draft) -> Iterator[str]:
         yield from _collected(draft)
     if draft.retry and draft.failure is None:
         yield "retry is True without a failure; give the failure that it is retried after, or leave retry out"
+    if draft.again and (draft.failure is None or draft.idempotency_key is None):
+        yield "again is True without a failure and an idempotency_key; give both, or leave again out"
 
 
 def _numbers(draft: Draft) -> Iterator[str]:

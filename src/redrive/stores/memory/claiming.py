@@ -35,6 +35,16 @@ def claim(ledger: Ledger, wants: Sequence[Want], token: int, *, lease: float, wo
     return [claim_of(ledger, row) for row in rows]
 
 
+def take(ledger: Ledger, letter_id: str, token: int, *, lease: float, worker: str) -> Claim | None:
+    """Hand out one pending letter, due or not; None if it is not pending or waits for others."""
+    row = ledger.shelf.row(letter_id)
+    if row is None or row.letter.status is not Status.PENDING or ledger.shelf.waits(row):
+        return None
+    ledger.shelf.change(row, replace(changes.claimed(row.letter, worker, ledger.now_us), token=token))
+    row.lease_ms = ledger.lease(lease)
+    return claim_of(ledger, row)
+
+
 def _taken(ledger: Ledger, want: Want, token: int, worker: str) -> list[Row]:
     rows = _chosen(ledger, want)
     now = ledger.now_us

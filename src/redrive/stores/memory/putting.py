@@ -32,10 +32,26 @@ def put(ledger: Ledger, drafts: Sequence[Draft]) -> list[Receipt]:
     letters = [changes.accepted(draft, ledger.now_us) for draft in fresh]
     token = ledger.next_token()
     for draft, letter in zip(fresh, letters, strict=True):
+        if draft.again:
+            ledger.shelf.release_key(draft.queue, draft.kind, draft.idempotency_key or "")
         ledger.shelf.add(replace(letter, token=token), ordered=ledger.doors.made(draft.queue).spec.ordered)
         if letter.status is Status.FAILED and draft.failure is not None:
             ledger.shelf.note_failure(draft.failure, letter.created_us)
+    for draft, receipt in zip(drafts, receipts, strict=True):
+        if draft.again and receipt.duplicate:
+            _put_again(ledger, draft, receipt.id, token)
     return receipts
+
+
+def _put_again(ledger: Ledger, draft: Draft, kept: str, token: int) -> None:
+    """Let the letter *kept* learn of the newer failure; one that runs keeps the token of its claim."""
+    row = ledger.shelf.row(kept)
+    after = None if row is None else changes.put_again(row.letter, draft, ledger.now_us)
+    if row is None or after is None:
+        return
+    ledger.shelf.change(row, after if after.status is Status.IN_FLIGHT else replace(after, token=token))
+    if after.status is Status.FAILED and draft.failure is not None:
+        ledger.shelf.note_failure(draft.failure, ledger.now_us)
 
 
 def _sort_out(ledger: Ledger, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Draft]]:
@@ -58,7 +74,14 @@ def _sort_out(ledger: Ledger, drafts: Sequence[Draft]) -> tuple[list[Receipt], l
 
 def _kept_id(ledger: Ledger, draft: Draft, arriving: _Names) -> str | None:
     kept = ledger.shelf.kept_id(draft.id, draft.queue, draft.kind, draft.idempotency_key)
+    if kept is not None and draft.again and kept != draft.id and _is_over(ledger, kept):
+        kept = None  # the new letter gets its key
     return kept or next((arriving[name] for name in _names(draft) if name in arriving), None)
+
+
+def _is_over(ledger: Ledger, kept: str) -> bool:
+    row = ledger.shelf.row(kept)
+    return row is not None and row.letter.status in (Status.DELIVERED, Status.ARCHIVED)
 
 
 def _names(draft: Draft) -> list[object]:

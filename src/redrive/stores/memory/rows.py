@@ -14,6 +14,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from redrive.core.letter import Priority, Status
 from redrive.core.tallies import Trait, trait_of
 from redrive.stores.contract import LIVE
@@ -87,6 +89,13 @@ class Shelf:
             return None
         seq = self.keys.get((queue, kind, idempotency_key))
         return None if seq is None else self.rows[seq].letter.id
+
+    def release_key(self, queue: str, kind: str, idempotency_key: str) -> None:
+        """Let the letter that is kept under this key, if any, have none from now on."""
+        seq = self.keys.pop((queue, kind, idempotency_key), None)
+        if seq is not None:
+            row = self.rows[seq]
+            row.letter = replace(row.letter, idempotency_key=None)
 
     def delivered(self, letter_id: str) -> bool:
         """Return whether *letter_id* needs no more waiting for."""

@@ -26,7 +26,7 @@ from redrive.stores.memory.transaction import Ledger
 from redrive.stores.promises import refuse_drafts, refuse_specs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
     from redrive.core.budget import BudgetRules
@@ -101,6 +101,11 @@ class MemoryStore:
         """Claim due letters, each for one caller only, oldest due first within a priority."""
         with self._turn() as ledger:
             return claiming.claim(ledger, wants, ledger.next_token(), lease=lease, worker=worker)
+
+    async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
+        """Claim one pending letter now, due or not."""
+        with self._turn() as ledger:
+            return claiming.take(ledger, spelled(letter_id), ledger.next_token(), lease=lease, worker=worker)
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move; False where the claim is no longer held."""
@@ -194,6 +199,12 @@ class MemoryStore:
             before, now = ledger.budgets.get(queue), ledger.now_us / 1e6
             ledger.budgets[queue], wait = budgets.spend(before, rules, firsts, retries, now)
             return wait
+
+    async def add_up(self, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Add *amounts* to the counters *name* and return all of them."""
+        with self._turn() as ledger:
+            ledger.counters[name].update(amounts)
+            return dict(ledger.counters[name])
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*; False if that was noted before."""

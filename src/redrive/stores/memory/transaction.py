@@ -7,6 +7,7 @@ entries. Knows no operation: put, claim, act and the rest are functions that tak
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class Ledger:
     breakers: dict[str, tuple[Breaker, BreakerRules]] = field(default_factory=dict)
     budgets: dict[str, Budget] = field(default_factory=dict)
     handled: dict[tuple[str, str], int] = field(default_factory=dict)  # by handler and key: when
+    counters: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     token: int = 0  # the newest number given to a transaction
     turns: int = 0  # whose turn it is among the priorities
     broom: int = 0  # where retention looks next

@@ -65,7 +65,7 @@ async def act(
     for letter_id in ids:
         if letter_id not in places:
             raise LetterNotFound(letter_id)
-    locked = {row["id"]: row for row in await _lock(transaction, list(places.values()))}
+    locked = {row["id"]: row for row in await lock(transaction, list(places.values()))}
     for letter_id in ids:
         if letter_id not in locked:
             raise LetterNotFound(letter_id)
@@ -79,7 +79,7 @@ async def act(
     return [after[seq] for seq in seqs]
 
 
-async def _lock(transaction: Transaction, seqs: list[int]) -> list[Any]:
+async def lock(transaction: Transaction, seqs: list[int]) -> list[Any]:
     """Lock the lanes of these letters, then the letters; return them as they are from now on."""
     await transaction.rows("lock_lanes", seqs)
     return await transaction.rows("lock", seqs)
@@ -214,7 +214,7 @@ async def _act_on(transaction: Transaction, plan: Plan, seqs: list[int]) -> list
         return []
     fit = [
         row
-        for row in await _lock(transaction, seqs)
+        for row in await lock(transaction, seqs)
         if row["status"] == VERBS[plan.verb].value and row["token"] <= int(plan.cutoff)
     ]
     if fit:

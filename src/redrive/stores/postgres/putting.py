@@ -55,7 +55,7 @@ def columns_of(drafts: Sequence[Draft], noted: dict[str, str]) -> list[Any]:
         keys,
         idempotency_keys,
         _said([int(draft.priority) for draft in drafts], Priority.MEDIUM),
-        _said([_micros(draft.delay) for draft in drafts], 0),
+        _said([micros(draft.delay) for draft in drafts], 0),
         _said([None if draft.due_us is None else min(draft.due_us, _LATEST_US) for draft in drafts]),
         policies,
         _said([draft.generation for draft in drafts]),
@@ -64,7 +64,7 @@ def columns_of(drafts: Sequence[Draft], noted: dict[str, str]) -> list[Any]:
         tenants,
         _said([columns.extras_of(draft) for draft in drafts]),
         odds,
-        _rich(drafts, noted),
+        rich_of(drafts, noted),
     ]
 
 
@@ -76,7 +76,7 @@ def row_of(draft: Draft) -> list[Any]:
     if len(said) > SHORT or is_odd(said):
         odd = any(map(is_odd_name, filter(None, texts)))
         texts = [name(text, noted) for text in texts]
-    rich = _rich([draft], noted) if draft.after or draft.failure is not None else None
+    rich = rich_of([draft], noted) if draft.after or draft.failure is not None else None
     queue, kind, content_type, key, idempotency_key, policy, origin, handler, tenant = texts
     return [
         draft.id,
@@ -87,7 +87,7 @@ def row_of(draft: Draft) -> list[Any]:
         key,
         idempotency_key,
         int(draft.priority),
-        _micros(draft.delay) if draft.delay else None,
+        micros(draft.delay) if draft.delay else None,
         None if draft.due_us is None else min(draft.due_us, _LATEST_US),
         policy,
         draft.generation,
@@ -101,7 +101,8 @@ def row_of(draft: Draft) -> list[Any]:
     ]
 
 
-def _micros(delay: float) -> int:
+def micros(delay: float) -> int:
+    """Return *delay* in microseconds, as far as the server can add them."""
     return min(round(delay * 1e6), _LATEST_US >> 2)
 
 
@@ -120,7 +121,7 @@ def _escape_odd(texts: dict[str, list[Any]], noted: dict[str, str]) -> list[bool
     return odds
 
 
-def _rich(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
+def rich_of(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
     """Return what few drafts have: letters that they wait for, and a failure that happened elsewhere."""
     rich = [
         {
@@ -144,7 +145,7 @@ def _failure(draft: Draft, noted: dict[str, str]) -> Any:
     if draft.retry:
         why, policy = Why.FAILED_ELSEWHERE, draft.policy or ""
         return move_of(0, 0, Move(Status.PENDING, why, delay=draft.delay, failure=draft.failure, policy=policy), noted)
-    return move_of(0, 0, Move(Status.FAILED, Why.COLLECTED, failure=draft.failure), noted)
+    return move_of(0, 0, Move(Status.FAILED, Why.COLLECTED, failure=draft.failure, policy=draft.policy or ""), noted)
 
 
 def canonical(letter_id: str) -> str:

@@ -6,6 +6,7 @@ Owns these small tables. How a breaker or a budget behaves is said in `core`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
 from redrive.stores.postgres.texts import escape, name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redrive.core.budget import BudgetRules
     from redrive.stores.contract import Claim
@@ -164,6 +165,23 @@ async def spend(transaction: Transaction, queue: str, rules: BudgetRules, firsts
     after, wait = spend_budget(before, rules, firsts, retries, await transaction.now_us() / 1e6)
     await _write(transaction, "budget", queue, after)
     return wait
+
+
+_counters = msgspec.json.Decoder(dict[str, int])
+
+
+async def add_up(transaction: Transaction, counters: str, amounts: Mapping[str, int]) -> dict[str, int]:
+    """Add to the counters of this name and return all of them."""
+    before = await _read(transaction, "counters", counters, _counters)
+    after = dict(Counter(before or {}) + Counter(amounts))
+    await _write(transaction, "counters", counters, after)
+    return after
+
+
+async def sums(transaction: Transaction, counters: str) -> dict[str, int]:
+    """Return the counters of this name."""
+    value = await transaction.value("read_state", "counters", name(counters))
+    return {} if value is None else _counters.decode(value)
 
 
 async def handled(transaction: Transaction, handler: str, key: str) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features
-from redrive.stores.postgres import acting, broadcasting, claiming, finding, putting, shared_state
+from redrive.stores.postgres import acting, again, broadcasting, claiming, finding, putting, shared_state
 from redrive.stores.postgres.copying import PostgresCopies
 from redrive.stores.postgres.exchanging import Exchanger
 from redrive.stores.postgres.retention import retain
@@ -30,7 +30,7 @@ from redrive.stores.postgres.sql import migrating
 from redrive.stores.postgres.sql.statements import statements
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
     from redrive.core.budget import BudgetRules
@@ -144,6 +144,8 @@ class PostgresStore:
     async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep *drafts*, all or none; durable once it returns."""
         hit("put.before")
+        if any(draft.again for draft in drafts):
+            return await self._put_again(drafts)
         call, noted = new_call(), dict[str, str]()
         columns = putting.columns_of(drafts, noted) if drafts else []
 
@@ -162,6 +164,17 @@ class PostgresStore:
         self._calls.counted()
         self._wire.tell()
         return putting.receipts_of(drafts, duplicates)
+
+    async def _put_again(self, drafts: Sequence[Draft]) -> list[Receipt]:
+        receipts = await self._calls.once(answers.RECEIPTS, again.put, drafts)
+        hit("put.after")
+        self._calls.counted()
+        self._wire.tell()
+        return receipts
+
+    async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
+        """Claim one pending letter now, due or not."""
+        return await self._calls.write(again.take, letter_id, lease, worker)
 
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
         """Claim due letters."""
@@ -256,6 +269,12 @@ class PostgresStore:
     async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Draw on a queue's retry budget."""
         return await self._calls.write(shared_state.spend, queue, rules, firsts, retries)
+
+    async def add_up(self, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Add *amounts* to the counters *name* and return all of them."""
+        if not amounts:
+            return await self._calls.read(shared_state.sums, name)
+        return await self._calls.once(answers.COUNTS, shared_state.add_up, name, amounts)
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""

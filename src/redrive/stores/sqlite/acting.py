@@ -72,6 +72,13 @@ _REPLAY = update_of(
     also=", dead = NULL",
 )
 
+_AGAIN = (
+    *("status", "updated_us", "why", "plan", "due_us", "cycle_us", "attempts", "losses", "cycles", "category"),
+    *("error_type", "last_error", "fingerprint", "first_failed_us", "failed_us", "applied_policy", "release"),
+    *("tries", "failure_history"),
+)
+_WAITS_AGAIN, _DEAD_AGAIN = update_of(_AGAIN, also=", dead = NULL"), update_of(_AGAIN, also=", dead = 1")
+
 
 class Row(NamedTuple):
     """A letter to act on, with the fields that the act needs, and what only the store knows of it."""
@@ -122,8 +129,28 @@ def _read(transaction: Transaction, letter_id: str) -> Row:
     found: tuple[Any, ...] | None = transaction.sql(_SQL["read"], (letter_id,)).fetchone()
     if found is None:
         raise LetterNotFound(letter_id)
+    return _whole_row(transaction, found)
+
+
+def _whole_row(transaction: Transaction, found: tuple[Any, ...]) -> Row:
     lane, held, archived_from = found[-3:]
     return Row(found[0], lane, held, archived_from, rows.letter_of(transaction.connection, found[:-3]))
+
+
+def by_key(transaction: Transaction, queue: str, kind: str, idempotency_key: str) -> Row | None:
+    """Return the letter that has this idempotency key, or None."""
+    found: tuple[Any, ...] | None = transaction.sql(_SQL["read_by_key"], (queue, kind, idempotency_key)).fetchone()
+    return None if found is None else _whole_row(transaction, found)
+
+
+def put_again(transaction: Transaction, row: Row, after: Letter, token: int) -> None:
+    """Write what a newer failure made of the letter at *row*; one that runs keeps all but its error's text."""
+    if after.status is Status.IN_FLIGHT:
+        transaction.sql(_SQL["newer_error"], (after.last_error, row.seq))
+        return
+    _write(transaction, _DEAD_AGAIN if after.status is Status.FAILED else _WAITS_AGAIN, [row], [after], token)
+    if row.letter.status is Status.FAILED and after.status is Status.PENDING:
+        _rejoin(transaction, [row])
 
 
 def _as_kept(transaction: Transaction, found: Sequence[Row], after: Sequence[Letter], token: int) -> list[Letter]:

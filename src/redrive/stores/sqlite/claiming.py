@@ -51,7 +51,7 @@ class Taker:
         for want in wants:
             limit = _allowed(transaction, want)
             if limit > 0 and (found := self._choose(transaction, want, limit)):
-                taken.append(_take(transaction, want, found, lease, worker))
+                taken.append(_take(transaction, want.queue, found, lease, worker))
         return taken
 
     def _choose(self, transaction: Transaction, want: Want, limit: int) -> list[Row]:
@@ -62,20 +62,28 @@ class Taker:
         return found
 
 
+def take_one(transaction: Transaction, letter_id: str, lease: float, worker: str) -> list[rows.Taken]:
+    """Claim one pending letter, due or not; nothing if it is not pending or waits for others."""
+    row: Row | None = transaction.sql(_SQL["one"], (letter_id,)).fetchone()
+    if row is None:
+        return []
+    return [_take(transaction, row[-1], [row[:-1]], lease, worker)]
+
+
 _KIND = itemgetter(1)
 _DUE = itemgetter(2, 0)
 _TOKEN = attrgetter("letter.token")
 
 
-def _take(transaction: Transaction, want: Want, found: list[Row], lease: float, worker: str) -> rows.Taken:
+def _take(transaction: Transaction, queue: str, found: list[Row], lease: float, worker: str) -> rows.Taken:
     token = transaction.next_token()
     places = apsw.carray(array("q", [row[0] for row in found]))
     transaction.sql(_HOLD, (token, worker))
     transaction.sql(_CLAIM, (token, transaction.lease(lease), transaction.now_us, places))
     rich = rows.rich_of(transaction.connection, found)
-    _count(transaction, want.queue, found, rich)
-    _spend_allowance(transaction, want.queue, len(found))
-    return rows.Taken(want.queue, found, rich, token, worker, transaction.now_us)
+    _count(transaction, queue, found, rich)
+    _spend_allowance(transaction, queue, len(found))
+    return rows.Taken(queue, found, rich, token, worker, transaction.now_us)
 
 
 def _count(transaction: Transaction, queue: str, found: list[Row], rich: dict[int, Letter]) -> None:

@@ -17,7 +17,7 @@ from redrive.core.tallies import Trait, trait_of
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.failpoints import hit
 from redrive.stores.contract import Receipt
-from redrive.stores.sqlite import failing, ordering, writing
+from redrive.stores.sqlite import acting, failing, ordering, writing
 from redrive.stores.sqlite.arrivals import is_plain
 from redrive.stores.sqlite.sql import statements
 
@@ -47,7 +47,8 @@ def _put_carefully(transaction: Transaction, drafts: Sequence[Draft]) -> list[Re
     kept: dict[str, str] = {}  # under which id each draft of this call is kept
     receipts = []
     for draft in drafts:
-        receipts.append(_keep(transaction, _meant(draft, kept), token))
+        again = _put_again(transaction, draft, token) if draft.again else None
+        receipts.append(again or _keep(transaction, _meant(draft, kept), token))
         kept.setdefault(draft.id, receipts[-1].id)
     hit("put.inside")
     return receipts
@@ -103,6 +104,22 @@ def _kept_id(transaction: Transaction, draft: Draft) -> str | None:
     names = (draft.id, draft.queue, draft.kind, draft.idempotency_key)
     row = transaction.sql(_SQL["kept_id"], names).fetchone()
     return None if row is None else row[0]
+
+
+def _put_again(transaction: Transaction, draft: Draft, token: int) -> Receipt | None:
+    """Let the letter that has the key of *draft* learn of the newer failure; None if a new letter is to be kept."""
+    found = acting.by_key(transaction, draft.queue, draft.kind, draft.idempotency_key or "")
+    if found is None:
+        return None
+    after = changes.put_again(found.letter, draft, transaction.now_us)
+    if after is None:
+        transaction.sql(_SQL["free_key"], (found.seq,))
+        return None
+    running = after.status is Status.IN_FLIGHT  # it keeps the token of its claim
+    acting.put_again(transaction, found, after, found.letter.token if running else token)
+    if after.status is Status.FAILED and draft.failure is not None:
+        failing.remember(transaction, found.seq, draft.failure, again=True)
+    return Receipt(after.id, duplicate=True)
 
 
 def _keep(transaction: Transaction, draft: Draft, token: int) -> Receipt:

@@ -6,6 +6,7 @@ Owns these small tables. How a breaker or a budget behaves is said in `core`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from redrive.stores.sqlite.sql import statements
 from redrive.stores.sqlite.transaction import QUEUE, QueueRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import apsw
 
@@ -143,6 +144,23 @@ def spend(transaction: Transaction, queue: str, rules: BudgetRules, firsts: int,
     after, wait = spend_budget(before, rules, firsts, retries, transaction.now_us / 1e6)
     _write(transaction, "budget", queue, after)
     return wait
+
+
+_counters: msgspec.json.Decoder[dict[str, int]] = msgspec.json.Decoder(dict[str, int])
+
+
+def add_up(transaction: Transaction, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
+    """Add to the counters *name* and return all of them."""
+    before = _read(transaction, "counters", name, _counters)
+    after = dict(Counter(before or {}) + Counter(amounts))
+    _write(transaction, "counters", name, after)
+    return after
+
+
+def sums(connection: apsw.Connection, name: str) -> dict[str, int]:
+    """Return the counters *name*."""
+    row = connection.execute(_SQL["read"], ("counters", name)).fetchone()
+    return {} if row is None else _counters.decode(row[0])
 
 
 def handled(transaction: Transaction, handler: str, key: str) -> bool:

@@ -45,7 +45,7 @@ from redrive.stores.sqlite.texts import written_out
 from redrive.stores.sqlite.transaction import BOOT_SHIFT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from redrive.core.breaker import Breaker, BreakerRules
     from redrive.core.budget import BudgetRules
@@ -164,6 +164,11 @@ class SqliteStore:
         self._living.hold(worker)
         return _claims(await self._write(self._taker.claim, wants, lease, worker))
 
+    async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
+        """Claim one pending letter now, due or not."""
+        self._living.hold(worker)
+        return next(iter(_claims(await self._write(claiming.take_one, spelled(letter_id), lease, worker))), None)
+
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move whose claim still holds."""
         hit("settle.before")
@@ -266,6 +271,12 @@ class SqliteStore:
     async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Draw on a queue's retry budget."""
         return await self._write(shared_state.spend, queue, rules, firsts, retries)
+
+    async def add_up(self, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Add *amounts* to the counters *name* and return all of them."""
+        return await (
+            self._write(shared_state.add_up, name, amounts) if amounts else self._read(shared_state.sums, name)
+        )
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*."""

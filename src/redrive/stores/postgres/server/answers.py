@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redrive.core.plan import Plan, Step
+from redrive.stores.contract import Receipt
 from redrive.stores.postgres import acting, finding
 
 if TYPE_CHECKING:
@@ -56,9 +57,19 @@ def _id(thing: Letter | Plan) -> str:
     return thing.id
 
 
+def _receipts(receipts: list[Receipt]) -> list[tuple[str, bool]]:
+    return [(receipt.id, receipt.duplicate) for receipt in receipts]
+
+
+async def _receipts_again(_transaction: Transaction, kept: list[tuple[str, bool]]) -> list[Receipt]:
+    return [Receipt(letter_id, duplicate) for letter_id, duplicate in kept]
+
+
 NOTHING = Answer(None, lambda result: result, _itself)
 YES_OR_NO = Answer(bool, lambda result: result, _itself)
 LETTERS = Answer(list[str], _ids, _letters)
 LETTER = Answer(str, _id, _letter)
 PLAN = Answer(str, _id, acting.read_plan)
+COUNTS = Answer(dict[str, int], lambda result: result, _itself)
+RECEIPTS = Answer(list[tuple[str, bool]], _receipts, _receipts_again)
 STEP = Answer(tuple[str, tuple[str, ...], int], _kept_step, _step)

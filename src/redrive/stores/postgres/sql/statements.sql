@@ -375,3 +375,21 @@ INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
 SELECT u.handler, u.key, timestamptz 'epoch' + u.at * interval '1 microsecond'
   FROM {schema}.outbox_durable(), unnest($1::text[], $2::text[], $3::bigint[]) AS u (handler, key, at) ORDER BY 1, 2
 ON CONFLICT DO NOTHING RETURNING 1
+
+-- name: same_key
+SELECT seq, id::text AS id FROM {schema}.outbox WHERE queue = $1 AND event_type = $2 AND idempotency_key = $3
+
+-- name: free_key
+UPDATE {schema}.outbox SET idempotency_key = NULL WHERE seq = $1
+
+-- name: newer_error
+UPDATE {schema}.outbox SET last_error = $2, odd = odd OR $3 WHERE seq = $1
+
+-- name: newer_failure
+SELECT {schema}.outbox_newer_failure($1, $2, $3)
+
+-- name: fail_again
+SELECT {schema}.outbox_fail_again($1, $2, $3, $4, $5, $6)
+
+-- name: take_one
+SELECT * FROM {schema}.outbox_take_one($1, $2, $3, $4, $5)

@@ -3,6 +3,12 @@
 -- name: read
 SELECT {all}, lane, held, archived_from FROM letters WHERE id = ?
 
+-- name: read_by_key
+SELECT {all}, lane, held, archived_from FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?
+
+-- name: newer_error
+UPDATE letters SET last_error = ? WHERE seq = ?
+
 -- name: held
 SELECT seq, held FROM letters WHERE seq IN carray(?) AND status = 'pending' AND held > 0
 

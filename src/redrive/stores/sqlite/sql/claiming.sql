@@ -6,6 +6,9 @@ SELECT {lean}, {plain} FROM letters
    AND (generation IS NULL OR ?5 IS NULL OR generation = ?5)
  ORDER BY due_us, seq
 
+-- name: one
+SELECT {lean}, {plain}, queue FROM letters WHERE id = ? AND status = 'pending' AND held = 0
+
 -- name: claim
 UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, updated_us = ?
  WHERE seq IN carray(?)

@@ -1,0 +1,89 @@
+"""
+Letters that failed again elsewhere, and one letter that a person wants to run now.
+
+Owns which statement a draft `again` needs: the status of the letter that has its key decides, as
+`core.changes.put_again` says. Knows no column: `functions/again.sql` carries it out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import msgspec
+
+from redrive.core.letter import Status
+from redrive.core.moves import Move
+from redrive.core.why import Why
+from redrive.stores.columns import status_of
+from redrive.stores.contract import Claim, Receipt
+from redrive.stores.postgres import putting, rows
+from redrive.stores.postgres.acting import lock
+from redrive.stores.postgres.server.transaction import new_call
+from redrive.stores.postgres.settling import move_of
+from redrive.stores.postgres.texts import escape, is_odd, name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redrive.core.letter import Draft
+    from redrive.stores.postgres.server.transaction import Transaction
+
+
+async def put(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Keep *drafts*, of which some are `again`, one after the other in one transaction."""
+    try:
+        return [await _put_one(transaction, draft) for draft in drafts]
+    except asyncpg.PostgresError as error:
+        if (refused := putting.refusal(error, transaction.noted)) is None:
+            raise
+        raise refused from None
+
+
+async def _put_one(transaction: Transaction, draft: Draft) -> Receipt:
+    known = await _put_again(transaction, draft) if draft.again else None
+    if known is not None:
+        return known
+    columns = putting.columns_of([draft], transaction.noted)
+    duplicates = await transaction.rows("put", new_call(), False, *columns, transaction.now.wall)  # noqa: FBT003 - not again
+    if duplicates and draft.again and duplicates[0][1] != draft.id:
+        return await _put_one(transaction, draft)  # another process put it in this moment: now it is there
+    return putting.receipts_of([draft], duplicates)[0]
+
+
+async def _put_again(transaction: Transaction, draft: Draft) -> Receipt | None:
+    """Let the letter that has the key learn of the newer failure; None if a new letter is to be kept."""
+    texts = map(transaction.name, (draft.queue, draft.kind, draft.idempotency_key or ""))
+    found = await transaction.row("same_key", *texts)
+    if found is None:
+        return None
+    locked = await lock(transaction, [found["seq"]])
+    if not locked:  # it was removed in this moment
+        return None
+    status = status_of(locked[0]["status"])
+    if status in (Status.DELIVERED, Status.ARCHIVED):
+        await transaction.rows("free_key", found["seq"])
+        return None
+    await _learn(transaction, found["seq"], status, draft)
+    return Receipt(found["id"], duplicate=True)
+
+
+async def _learn(transaction: Transaction, seq: int, status: Status, draft: Draft) -> None:
+    failure = draft.failure
+    assert failure is not None  # noqa: S101 - the draft was checked
+    if status is Status.IN_FLIGHT:
+        await transaction.rows("newer_error", seq, escape(failure.message), is_odd(failure.message))
+    elif status is Status.PENDING:
+        row = move_of(0, 0, Move(Status.PENDING, Why.FAILED_ELSEWHERE, failure=failure), transaction.noted)
+        await transaction.rows("newer_failure", seq, msgspec.json.encode(row).decode(), transaction.now.wall)
+    else:
+        rich, span = putting.rich_of([draft], transaction.noted), putting.micros(draft.delay)
+        told = (str(Why.FAILED_ELSEWHERE), span, draft.due_us, transaction.now.wall)
+        await transaction.rows("fail_again", seq, rich, *told)
+
+
+async def take(transaction: Transaction, letter_id: str, lease: float, worker: str) -> Claim | None:
+    """Claim one pending letter, due or not."""
+    told = (putting.canonical(letter_id), lease, name(worker), *transaction.now)
+    found: list[Any] = await transaction.rows("take_one", *told)
+    return next(iter(rows.claims_of(found, worker, transaction.whole)), None)

@@ -1,0 +1,65 @@
+-- A letter that failed again elsewhere, and one letter that a person wants to run now.
+
+-- Let a pending letter learn of a newer failure; its attempts and its due time stay. The caller holds its row.
+CREATE OR REPLACE FUNCTION {schema}.outbox_newer_failure(p_seq bigint, p_move jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
+    v_token bigint := nextval('{schema}.outbox_token');
+BEGIN
+    INSERT INTO {schema}.outbox_deltas
+    SELECT t.queue, t.kind, t.status, t.category, t.policy, t.error_type, t.fingerprint, -t.n
+      FROM {schema}.outbox_traits(ARRAY[p_seq]) AS t;
+    UPDATE {schema}.outbox AS o
+       SET token = v_token, act = 0, updated_at = v_now, why = m.why, category = m.category, error_type = m.error_type,
+           last_error = m.error, fingerprint = m.fingerprint, first_failed_at = coalesce(o.first_failed_at, v_now),
+           release = coalesce(m.release, o.release), odd = o.odd OR m.odd,
+           tries = {schema}.outbox_log(o.tries, m.try)
+                   || (m.try || jsonb_build_object('attempt', o.attempts, 'at', {schema}.outbox_iso(v_now)))
+      FROM jsonb_to_record(p_move) AS m (
+           why text, category text, error_type text, error text, fingerprint text, release text, odd boolean, try jsonb)
+     WHERE o.seq = p_seq;
+    INSERT INTO {schema}.outbox_deltas SELECT t.* FROM {schema}.outbox_traits(ARRAY[p_seq]) AS t;
+END $$;
+
+-- Let a dead letter begin its next cycle with a newer failure: due as the draft says, or dead again. The caller holds its
+-- lane and its row.
+CREATE OR REPLACE FUNCTION {schema}.outbox_fail_again(
+    p_seq bigint, p_rich jsonb, p_reason text, p_delay bigint, p_due bigint, p_now bigint
+) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
+BEGIN
+    PERFORM {schema}.outbox_replay_rows(ARRAY[p_seq], NULL, '', p_reason, '', false, v_now);
+    PERFORM {schema}.outbox_enrich(p_rich, ARRAY[p_seq], v_now);
+    UPDATE {schema}.outbox
+       SET due_at = coalesce({schema}.outbox_at(p_due), v_now + p_delay * interval '1 microsecond')
+     WHERE seq = p_seq;
+END $$;
+
+-- Claim one pending letter, due or not.
+CREATE OR REPLACE FUNCTION {schema}.outbox_take_one(
+    p_id uuid, p_lease double precision, p_worker text, p_now bigint, p_lease_now bigint
+) RETURNS SETOF {schema}.outbox_claimed LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
+    v_lease timestamptz := coalesce(
+        {schema}.outbox_at(p_lease_now) + p_lease * interval '1 second', {schema}.outbox_lease_end(p_lease));
+    v_token bigint;
+    v_seq bigint;
+BEGIN
+    PERFORM {schema}.outbox_durable();
+    SELECT o.seq INTO v_seq FROM {schema}.outbox AS o
+     WHERE o.id = p_id AND o.status || '' = 'pending' AND o.held = 0 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    v_token := nextval('{schema}.outbox_token');  -- under the lock: a letter's numbers only grow
+    PERFORM {schema}.outbox_count_out(ARRAY[v_seq], 'in_flight');
+    UPDATE {schema}.outbox AS o
+       SET status = 'in_flight', attempts = o.attempts + 1, token = v_token, act = 0, lease_until = v_lease,
+           worker = p_worker, updated_at = v_now
+     WHERE o.seq = v_seq;
+    RETURN QUERY SELECT ({schema}.outbox_claimed_of(o)).* FROM {schema}.outbox AS o WHERE o.seq = v_seq;
+END $$;
