@@ -22,8 +22,8 @@ _LONGEST = 63  # bytes that PostgreSQL keeps of a name
 _UNFIT = re.compile(r"""["'{}\\]|\$.*\$""")  # what ends a name, or the text of a function that it stands in
 # The files of functions/, in the order in which they run: a function in LANGUAGE sql needs those that it calls.
 FUNCTIONS = (
-    "time", "counting", "ordering", "waiting", "settle", "put", "claim", "act", "again", "retain", "outbox", "broadcast",
-    "people", "search",
+    "time", "counting", "ordering", "waiting", "settle", "put", "claim", "act", "again", "retain", "outbox",
+    "broadcast", "people", "search",
 )  # fmt: skip
 # tries: lines of the attempt log; tries_before: those of them that stay when another is added; cycles: in the history
 _CONSTANTS = {"tries": str(MAX_TRIES), "tries_before": str(MAX_TRIES - 1), "cycles": str(MAX_CYCLES)}
