@@ -35,7 +35,7 @@ class Status(StrEnum):
 
 
 class Priority(IntEnum):
-    """Which letters go first; low ones get a tenth of the turns, never nothing."""
+    """Which letters go first; low ones get a tenth of the claims, never nothing."""
 
     HIGH = 0
     MEDIUM = 1

@@ -29,7 +29,7 @@ from tests.stores.samples import (
     settle_all,
 )
 
-from redrive.core.priority_shares import TURNS
+from redrive.core.priority_shares import SHARES
 from redrive.errors import LetterNotFound
 from redrive.stores.contract import Claim, QueueSpec, Want
 
@@ -41,7 +41,7 @@ _LANE = msgspec.json.encode([{"queue": "lane", "kinds": [KIND], "most": 1, "sinc
 
 async def _claim_by_another(store, connection) -> Claim:
     """Claim the first of the lane in a transaction of the connection's own; it is ours once that commits."""
-    [(seq,)] = await connection.fetch(_CLAIM, _LANE, list(TURNS))
+    [(seq,)] = await connection.fetch(_CLAIM, _LANE, list(SHARES))
     return Claim(await get(store, "b"), seq, 0.0)
 
 

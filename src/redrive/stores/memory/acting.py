@@ -1,7 +1,7 @@
 """
 What operators do to letters.
 
-Owns the verbs, for one letter, for some and for a plan's page, and edits and retention.
+Owns the verbs, for one letter, for some and for a plan's page, and edits.
 Each act and its audit entry are one step; a refusal changes nothing.
 """
 
@@ -19,14 +19,12 @@ from redrive.core.letter import Letter, Status
 from redrive.core.moves import VERBS, check_edit, check_verb
 from redrive.core.plan import Plan, Step, advance, as_read, begun, changed, may_step, room, taken
 from redrive.errors import LetterNotFound, PlanNotFound
-from redrive.stores.grouping import FORGOTTEN_AFTER
 from redrive.stores.memory import finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redrive.core.plan import PlanState
-    from redrive.stores.contract import Retention
     from redrive.stores.memory.rows import Row
     from redrive.stores.memory.transaction import Ledger
 
@@ -159,46 +157,3 @@ def edit(
     ledger.shelf.change(row, letter)
     ledger.audit(by, "edit", letter_id, 1, reason)
     return finding.seen(ledger, row)
-
-
-def retain(ledger: Ledger, retention: Retention, limit: int) -> int:
-    """Look at the next *limit* letters, round and round, and remove those past their time; forget handled keys."""
-    seqs = sorted(seq for seq in ledger.shelf.rows if seq > ledger.broom)[:limit]
-    ledger.broom = seqs[-1] if len(seqs) == limit else 0
-    over = [row for row in map(ledger.shelf.rows.__getitem__, seqs) if _is_over(row.letter, retention, ledger.now_us)]
-    for row in over:
-        ledger.shelf.remove(row)
-    _forget_groups(ledger)
-    if retention.handled is not None:
-        _forget_handled(ledger, retention.handled)
-    return len(over)
-
-
-def _forget_groups(ledger: Ledger) -> None:
-    """Forget groups without letters that were not seen lately."""
-    end_us = ledger.now_us - changes.span(FORGOTTEN_AFTER)
-    old = {name for name, seen in ledger.shelf.sightings.items() if seen.last_us <= end_us}
-    if old:
-        rows = ledger.shelf.rows.values()
-        old -= {row.letter.fingerprint for row in rows if row.letter.status in (Status.FAILED, Status.ARCHIVED)}
-    for name in old:
-        del ledger.shelf.sightings[name]
-
-
-def _forget_handled(ledger: Ledger, seconds: float) -> None:
-    """Forget keys that were handled long ago and of which no letter is kept any more."""
-    old = [each for each, at in ledger.handled.items() if ledger.now_us - at >= changes.span(seconds)]
-    kept = {key for row in ledger.shelf.rows.values() for key in (row.letter.id, row.letter.idempotency_key)}
-    for handler, key in old:
-        if key not in kept:
-            del ledger.handled[handler, key]
-
-
-def _is_over(letter: Letter, retention: Retention, now: int) -> bool:
-    keep: dict[Status, float | None] = {
-        Status.DELIVERED: retention.delivered,
-        Status.ARCHIVED: retention.archived,
-        Status.FAILED: retention.failed,
-    }
-    seconds = keep.get(letter.status)
-    return seconds is not None and now - letter.updated_us >= changes.span(seconds)

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from redrive.core import changes, priority_shares
 from redrive.core.letter import Priority, Status, age_of
 from redrive.stores.contract import Backlog, Claim
+from redrive.stores.memory import ordering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from redrive.core.moves import Move
     from redrive.stores.contract import Want, WorkerBeat
     from redrive.stores.memory.rows import Row
     from redrive.stores.memory.transaction import Ledger
@@ -38,7 +38,7 @@ def claim(ledger: Ledger, wants: Sequence[Want], token: int, *, lease: float, wo
 def take(ledger: Ledger, letter_id: str, token: int, *, lease: float, worker: str) -> Claim | None:
     """Hand out one pending letter, due or not; None if it is not pending or waits for others."""
     row = ledger.shelf.row(letter_id)
-    if row is None or row.letter.status is not Status.PENDING or ledger.shelf.waits(row):
+    if row is None or row.letter.status is not Status.PENDING or ordering.waits(ledger.shelf, row):
         return None
     ledger.shelf.change(row, replace(changes.claimed(row.letter, worker, ledger.now_us), token=token))
     row.lease_ms = ledger.lease(lease)
@@ -59,7 +59,7 @@ def _chosen(ledger: Ledger, want: Want) -> list[Row]:
     door.refill(ledger.now_ms / 1_000)
     limit = int(min(want.limit, door.room(ledger.shelf.flying[want.queue])))
     streams = [_due(ledger, want, priority) for priority in Priority]
-    rows, ledger.turns = priority_shares.take(streams, limit, ledger.turns)
+    rows, ledger.dealt = priority_shares.take(streams, limit, ledger.dealt)
     return rows
 
 
@@ -67,22 +67,6 @@ def _due(ledger: Ledger, want: Want, priority: Priority) -> Iterator[Row]:
     for row in ledger.shelf.due(want.queue, want.kinds, priority, ledger.now_us):
         if want.generation is None or row.letter.generation in (None, want.generation):
             yield row
-
-
-def settle(ledger: Ledger, settlements: Sequence[tuple[Claim, Move]], token: int) -> tuple[bool, ...]:
-    """Carry out each move whose claim is still held."""
-    return tuple(_settle_one(ledger, claim, move, token) for claim, move in settlements)
-
-
-def _settle_one(ledger: Ledger, claim: Claim, move: Move, token: int) -> bool:
-    row = held(ledger, claim)
-    if row is None:
-        return False
-    now = ledger.now_us
-    ledger.shelf.change(row, replace(changes.settled(row.letter, move, now), token=token))
-    if move.to is Status.FAILED and move.failure is not None:
-        ledger.shelf.note_failure(move.failure, now)
-    return True
 
 
 def held(ledger: Ledger, claim: Claim) -> Row | None:

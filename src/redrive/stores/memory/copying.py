@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class MemoryCopies:
-    """Copies the letters of one ledger, which *turn* gives to one caller at a time."""
+    """Copies the letters of one ledger, which *locked* gives to one caller at a time."""
 
-    def __init__(self, turn: Callable[..., AbstractContextManager[Ledger]]) -> None:
-        self._turn = turn
+    def __init__(self, locked: Callable[..., AbstractContextManager[Ledger]]) -> None:
+        self._locked = locked
 
     async def read(self, cursor: str | None, limit: int) -> Cargo:
         """Return the next letters in the order of their arrival."""
-        with self._turn() as ledger:
+        with self._locked() as ledger:
             start = place_of(cursor) or 0
             rows = list(islice((row for seq, row in ledger.shelf.rows.items() if seq > start), limit + 1))
             more = len(rows) > limit
@@ -43,20 +43,20 @@ class MemoryCopies:
 
     async def adopt(self, letters: Sequence[Kept]) -> list[Adopted]:
         """Keep these letters as they are."""
-        with self._turn(ring=True) as ledger:
+        with self._locked(ring=True) as ledger:
             token = ledger.next_token()
             return [_adopt(ledger, each, token) for each in letters]
 
     async def read_handled(self, after: Handled | None, limit: int) -> list[Handled]:
         """Return the next handled keys."""
-        with self._turn() as ledger:
+        with self._locked() as ledger:
             start = ("", "") if after is None else (after.handler, after.key)
             names = sorted(name for name in ledger.handled if name > start)[:limit]
             return [Handled(*name, ledger.handled[name]) for name in names]
 
     async def adopt_handled(self, handled: Sequence[Handled]) -> int:
         """Note handled keys with their times."""
-        with self._turn() as ledger:
+        with self._locked() as ledger:
             fresh = {(each.handler, each.key): each.at_us for each in handled} | ledger.handled
             new = len(fresh) - len(ledger.handled)
             ledger.handled.update(fresh)

@@ -15,6 +15,7 @@ from redrive.core import changes
 from redrive.core.letter import Status
 from redrive.core.waiting import NAMED, Standing
 from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
+from redrive.stores.memory import ordering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def shown(letter: Letter) -> Letter:
 
 def seen(ledger: Ledger, row: Row) -> Letter:
     """Return the letter of *row* for somebody outside, with the number of those it waits for."""
-    waits = ledger.shelf.waits(row)
+    waits = ordering.waits(ledger.shelf, row)
     return shown(replace(row.letter, waits_for=waits) if waits else row.letter)
 
 
@@ -46,7 +47,7 @@ def standing(ledger: Ledger, letter_id: str) -> Standing | None:
         due_in=(row.letter.due_us - ledger.now_us) / 1_000_000,
         after=tuple((other, str(found.letter.status) if found else "") for other, found in others),
         after_count=len(row.waits_for),
-        earlier=ledger.shelf.goes_before(row),
+        earlier=ordering.goes_before(ledger.shelf, row),
     )
 
 

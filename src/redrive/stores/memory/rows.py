@@ -1,15 +1,14 @@
 """
 Where the letters stand.
 
-Owns the rows of the memory store and everything that must follow when one changes: the
-lines that claims are taken from, the lanes of ordered queues, who waits for whom, the
-tallies and the groups. Every change of a letter goes through `add`, `change` or `remove`.
+Owns the rows of the memory store and the indexes over them, the tallies and the groups. Every change of a letter
+goes through `add`, `change` or `remove`, and `ordering` then says which letters may run.
 Knows no clock and no lock, and not why a letter moves.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from redrive.core.letter import Priority, Status
 from redrive.core.tallies import Trait, trait_of
 from redrive.stores.contract import LIVE
+from redrive.stores.memory import ordering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ class Row:
     letter: Letter
     waits_for: set[str]  # ids of `after` that are not delivered yet
     ordered: bool  # its queue keeps order per key, and it has a key
-    turn: bool = False  # ordered: the one of its key that may run, also while it is in flight or backs off
+    first: bool = False  # ordered: the one of its key that may run, also while it is in flight or backs off
     in_line: bool = False  # a claim may take it once it is due
     lease_ms: int = 0  # when its claim ends, by the lease clock
     archived_from: Status = Status.FAILED
@@ -114,26 +114,26 @@ class Shelf:
         for other in waits_for:
             self.dependents[other].add(row.seq)
         self.tallies[Trait(letter.queue, letter.kind, "enqueued")] += 1
-        self._enter(row)
-        self._stand(row)
+        self.enter(row)
+        ordering.stand(self, row)
         return row
 
     def change(self, row: Row, letter: Letter) -> None:
         """Let *row* hold *letter* from now on."""
         comes_back = letter.status is Status.PENDING and row.letter.status not in LIVE
-        self._leave(row)
+        self.leave(row)
         row.letter = letter
-        self._enter(row)
+        self.enter(row)
         if comes_back and row.ordered:
-            self._line_up(letter.queue, letter.key)
-        self._stand(row)
+            ordering.line_up(self, letter.queue, letter.key)
+        ordering.stand(self, row)
         if letter.status is Status.DELIVERED:
-            self._free_dependents(letter.id)
+            ordering.free_dependents(self, letter.id)
 
     def remove(self, row: Row) -> None:
         """Forget *row*; letters that waited for it in vain go on waiting."""
         letter = row.letter
-        self._leave(row)
+        self.leave(row)
         del self.rows[row.seq], self.seqs[letter.id]
         if letter.idempotency_key is not None:
             del self.keys[letter.queue, letter.kind, letter.idempotency_key]
@@ -156,17 +156,8 @@ class Shelf:
         for _, seq in sorted(heads):
             yield self.rows[seq]
 
-    def order(self, queue: str, *, ordered: bool) -> None:
-        """Keep order per key in *queue* from now on, or no longer."""
-        rows = [row for row in self.rows.values() if row.letter.queue == queue]
-        for row in rows:
-            self._leave(row)
-            row.ordered, row.turn = ordered and row.letter.key is not None, False
-            self._enter(row)
-        for row in rows:
-            self._stand(row)
-
-    def _enter(self, row: Row) -> None:
+    def enter(self, row: Row) -> None:
+        """Put *row* into every index that its letter belongs to."""
         letter = row.letter
         self.tallies[trait_of(letter)] += 1
         if letter.status is Status.FAILED:
@@ -178,14 +169,15 @@ class Shelf:
             self.live[letter.queue] += 1
         if letter.status in LIVE and row.ordered:
             self.lanes[letter.queue, letter.key][row.seq] = row
-            row.turn = row.turn or letter.status is Status.IN_FLIGHT
+            row.first = row.first or letter.status is Status.IN_FLIGHT
         else:
-            row.turn = False
+            row.first = False
 
-    def _leave(self, row: Row) -> None:
+    def leave(self, row: Row) -> None:
+        """Take *row* out of every index; its letter is about to change."""
         letter = row.letter
         self._count_down(trait_of(letter))
-        self._leave_line(row)
+        ordering.leave_line(self, row)
         if letter.status is Status.FAILED:
             del self.failed[row.seq]
         if letter.status is Status.IN_FLIGHT:
@@ -196,68 +188,7 @@ class Shelf:
         if letter.status in LIVE and row.ordered:
             del self.lanes[letter.queue, letter.key][row.seq]
 
-    def _stand(self, row: Row) -> None:
-        """Put whoever may run now, because of *row*'s last change, into line."""
-        if row.ordered:
-            self._advance(row.letter.queue, row.letter.key)
-        elif row.letter.status is Status.PENDING and not row.waits_for:
-            self._join_line(row)
-
-    def _line_up(self, queue: str, key: str | None) -> None:
-        """Let the oldest go first again, because a letter came back; one under way keeps its turn."""
-        for row in self.lanes[queue, key].values():
-            if row.letter.status is Status.PENDING:
-                row.turn = False
-                self._leave_line(row)
-
-    def _advance(self, queue: str, key: str | None) -> None:
-        """Give the turn of a lane that has none to its first letter, unless that waits for others."""
-        lane = self.lanes[queue, key]
-        if not lane:
-            del self.lanes[queue, key]
-            return
-        first = self._first(queue, key)
-        if first.letter.status is Status.PENDING and not first.waits_for:
-            first.turn = True
-            self._join_line(first)
-
-    def waits(self, row: Row) -> int:
-        """Return for how many others *row* waits: its `after`, and an earlier one of its key."""
-        if row.letter.status is not Status.PENDING:
-            return 0
-        return len(row.waits_for) + (self.goes_before(row) is not None)
-
-    def goes_before(self, row: Row) -> str | None:
-        """Return the letter of the key of *row*, pending in an ordered queue, that goes first; None if *row* does."""
-        first = self._first(row.letter.queue, row.letter.key) if row.ordered else row
-        return None if first is row else first.letter.id
-
-    def _first(self, queue: str, key: str | None) -> Row:
-        lane = self.lanes[queue, key]
-        return next((row for row in lane.values() if row.turn), None) or lane[min(lane)]
-
-    def _free_dependents(self, letter_id: str) -> None:
-        for seq in sorted(self.dependents.pop(letter_id, ())):
-            row = self.rows[seq]
-            row.waits_for.discard(letter_id)
-            self._stand(row)
-
-    def _join_line(self, row: Row) -> None:
-        if not row.in_line:
-            insort(self.lines[_line(row.letter)], (row.letter.due_us, row.seq))
-            row.in_line = True
-
-    def _leave_line(self, row: Row) -> None:
-        if row.in_line:
-            line = self.lines[_line(row.letter)]
-            del line[bisect_left(line, (row.letter.due_us, row.seq))]
-            row.in_line = False
-
     def _count_down(self, counted: Trait) -> None:
         self.tallies[counted] -= 1
         if not self.tallies[counted]:
             del self.tallies[counted]
-
-
-def _line(letter: Letter) -> tuple[str, str, Priority]:
-    return letter.queue, letter.kind, letter.priority

@@ -1,8 +1,8 @@
 """
-All that the memory store holds, and the moment it is looked at.
+What one transaction of the memory store reads and writes: all that the store holds.
 
-Owns the store-wide counter that letters' tokens are drawn from, the clocks and the audit
-entries. Knows no operation: put, claim, act and the rest are functions that take a Ledger.
+Owns the counter that letters' tokens are drawn from, the clocks and the audit entries. The store hands its ledger
+to one caller at a time. Knows no operation: put, claim, act and the rest are functions that take a Ledger.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Ledger:
     handled: dict[tuple[str, str], int] = field(default_factory=dict)  # by handler and key: when
     counters: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     token: int = 0  # the newest number given to a transaction
-    turns: int = 0  # whose turn it is among the priorities
-    broom: int = 0  # where retention looks next
+    dealt: int = 0  # where the next deal of the priorities' shares begins
+    retained: int = 0  # the last row that retention looked at
 
     @property
     def now_us(self) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from redrive.core.letter import age_of
-from redrive.core.priority_shares import TURNS
+from redrive.core.priority_shares import SHARES
 from redrive.stores.contract import Backlog, Claim
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.texts import name
@@ -59,7 +59,7 @@ class Taker:
             for want in wants
             if want.limit > 0 and want.kinds
         ]
-        shares = [*TURNS[self._share :], *TURNS[: self._share]]
+        shares = [*SHARES[self._share :], *SHARES[: self._share]]
         return Asking(msgspec.json.encode(asked).decode(), shares, whole, began >= self._short_at, began)
 
     def _sinces(self, want: Want) -> list[int | None]:
@@ -72,7 +72,7 @@ class Taker:
             dear = (now - asking.began) * _SHARE
             self._whole_at = now + max(_EVERY, dear)
             self._short_at = now + dear if now - asking.began > _DEAR else 0.0
-        self._share = (self._share + len(claims)) % len(TURNS)
+        self._share = (self._share + len(claims)) % len(SHARES)
         claims.sort(key=_order)
         if self._hints:
             self._newest.update(

@@ -10,7 +10,7 @@ from tests.stores.contract.work.test_machine import Machine
 
 from redrive.core import changes
 from redrive.core.letter import Status
-from redrive.stores.memory import claiming, rows
+from redrive.stores.memory import claiming, ordering, rows
 
 QUICK = settings(
     max_examples=4_000,  # it ends at the first that fails
@@ -42,27 +42,27 @@ def every_attempt_counts(letter, move, now):
     return replace(_settled(letter, move, now), attempts=letter.attempts)
 
 
-def nobody_is_freed(self, letter_id):
-    self.dependents.pop(letter_id, None)
+def nobody_is_freed(shelf, letter_id):
+    shelf.dependents.pop(letter_id, None)
 
 
-def without_order(self, queue, key):
-    for row in self.lanes[queue, key].values():
+def without_order(shelf, queue, key):
+    for row in shelf.lanes[queue, key].values():
         if row.letter.status is Status.PENDING and not row.waits_for:
-            self._join_line(row)
+            ordering._join_line(shelf, row)
 
 
 def forgetful(self, row):
     del self.rows[row.seq], self.seqs[row.letter.id]
-    self._leave(row)
+    self.leave(row)
 
 
 BROKEN = {
     "a stale claim settles": (claiming, "held", without_token_check),
     "leases end at once": (claiming, "expired", by_time_only),
     "attempts are never given back": (changes, "settled", every_attempt_counts),
-    "nobody is told of a delivery": (rows.Shelf, "_free_dependents", nobody_is_freed),
-    "lanes keep no order": (rows.Shelf, "_advance", without_order),
+    "nobody is told of a delivery": (ordering, "free_dependents", nobody_is_freed),
+    "lanes keep no order": (ordering, "advance", without_order),
     "what is purged is not counted": (rows.Shelf, "remove", forgetful),
 }
 
