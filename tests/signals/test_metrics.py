@@ -60,6 +60,7 @@ def test_duplicates_are_not_counted_as_accepted():
         ("released", "caution"),
         ("given back", "caution"),
         ("waits to run alone", "caution"),
+        ("waited too long for a slot", "slow"),
         ("its queue is paused", "pause"),
         ("shutdown", "shutdown"),
         ("stopped", "shutdown"),

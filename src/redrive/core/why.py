@@ -40,6 +40,7 @@ class Why(StrEnum):
     INTERRUPTED = "interrupted"
     GIVEN_BACK = "given back"  # so that a suspect can run alone
     WAITS_TO_RUN_ALONE = "waits to run alone"  # the suspect, when other letters would not end
+    WAITED_TOO_LONG = "waited too long for a slot"  # claimed ahead, and then the handler became slow
     QUEUE_PAUSED = "its queue is paused"
     SHUTDOWN = "shutdown"
     STOPPED = "stopped"

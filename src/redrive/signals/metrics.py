@@ -66,7 +66,7 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
         "redrive_letters_given_back_total",
         "counter",
         (*_LETTER, "why"),
-        "Letters given back with their attempt; why is breaker, caution, engine, pause, shutdown or other.",
+        "Letters given back with their attempt; why is breaker, caution, engine, pause, shutdown, slow or other.",
     ),
     Metric(
         "redrive_letters_released_total",
@@ -194,6 +194,7 @@ _GIVEN_BACK = {  # in one word, why a claim was given back
     Why.HELD_BY_BREAKER: "breaker",
     Why.GIVEN_BACK: "caution",  # lets a letter run alone whose worker died
     Why.WAITS_TO_RUN_ALONE: "caution",
+    Why.WAITED_TOO_LONG: "slow",
     Why.QUEUE_PAUSED: "pause",
     Why.SHUTDOWN: "shutdown",
     Why.STOPPED: "shutdown",

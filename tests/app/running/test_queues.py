@@ -169,25 +169,27 @@ async def test_what_was_claimed_ahead_does_not_begin_once_its_queue_is_paused(dr
     @app.handler("order.created")
     async def ship(order: dict):
         began.append(order["n"])
-        await gate.wait()
+        if order["n"] >= 4:  # those before are quick, so that letters are claimed ahead
+            await gate.wait()
 
     app.add_handler("mail", lambda mail: None, queue="mails")
     async with driven(app) as test:
-        await app.enqueue_many([app.draft("order.created", {"n": n}) for n in range(9)])
-        for _ in range(4):
+        await app.enqueue_many([app.draft("order.created", {"n": n}) for n in range(12)])
+        for _ in range(8):
             await test.processor.tick()
-        assert len(await test.letters("status:in_flight")) > len(began) == 2
+        assert len(began) == 6
+        assert len(await test.letters("status:in_flight")) > 2
         await app.desk.pause("default", reason="incident 4711")
         await test.worker.attend()
         gate.set()
         await app.enqueue("mail", {})
         await test.run_until_idle()
-        assert began == [0, 1]
-        assert len(await test.letters("kind:order.created status:pending attempts:0 losses:0")) == 7
+        assert sorted(began) == list(range(6))
+        assert len(await test.letters("kind:order.created status:pending attempts:0 losses:0")) == 6
         assert len(await test.letters("kind:mail status:delivered")) == 1
         await app.desk.resume("default")
         await test.run_until_idle()
-        assert began == list(range(9))
+        assert sorted(began) == list(range(12))
 
 
 async def test_what_was_asked_for_before_its_queue_was_paused_does_not_begin(clock):

@@ -24,17 +24,27 @@ def claims(count: int) -> list[Claim]:
     return [Claim(letter(), ref, 0.0) for ref in range(count)]
 
 
-def run_round(made: Capacity, slots, count: int) -> list:
-    """Let *count* letters come in, start what may start, and adapt."""
-    slots.ahead.ready.extend(claims(count))
-    started = list(made.startable())
-    slots.ahead.adapt(count, slots.running)
-    return started
+def started(made: Capacity) -> list:
+    """Start what may start now; return the slots, in order."""
+    found = []
+    for queue in made.queues:
+        while (slots := queue.next()) is not None:
+            slots.ahead.ready.popleft()
+            slots.begin(0.0)
+            found.append(slots)
+    return found
 
 
-def finish(started: list) -> None:
-    for slots, _ in started:
-        slots.end()
+def run(slots, count: int, seconds: float, *, exchange: float = 0.002, begin: float = 100.0) -> None:
+    """Let *count* letters run in all slots, each for *seconds*; then learn from it."""
+    now = begin
+    for _ in range(max(1, count // slots.concurrency)):
+        for _ in range(slots.concurrency):
+            slots.begin(now)
+        now += seconds
+        for _ in range(slots.concurrency):
+            slots.end(now)
+    slots.learn(now, exchange)
 
 
 def test_plain_async_kinds_of_a_queue_share_slots():
@@ -57,13 +67,22 @@ def test_a_handler_with_limits_of_its_own_has_slots_of_its_own():
     assert made.by_kind["dependent"].breaker == "warehouse"
 
 
-@pytest.mark.parametrize(("prefetch", "holds"), [(0, 4), (32, 8)])
-def test_slots_want_what_they_lack_of_one_batch_to_run_and_one_on_its_way(prefetch, holds):
-    [slots] = capacity(build_handler("a", on_loop), prefetch=prefetch).all
-    assert slots.want() == Want("default", ("a",), 4)
+@pytest.mark.parametrize(("size", "holds"), [(0, 4), (4, 8)])
+def test_slots_want_what_they_lack_of_one_letter_for_each_and_those_ahead(size, holds):
+    [slots] = capacity(build_handler("a", on_loop)).all
+    slots.ahead.size = size
+    assert slots.want() == Want("default", ("a",), holds)
     slots.ahead.ready.extend(claims(holds - 1))
     assert slots.want() == Want("default", ("a",), 1)
     slots.ahead.ready.extend(claims(1))
+    assert slots.want() is None
+
+
+def test_a_new_worker_claims_nothing_ahead_until_it_knows_how_long_letters_run():
+    [slots] = capacity(build_handler("a", on_loop)).all
+    for _ in range(slots.concurrency):
+        slots.begin(0.0)
+    slots.learn(0.001, 0.002)
     assert slots.want() is None
 
 
@@ -77,9 +96,21 @@ def test_no_more_start_than_the_handler_and_the_queue_allow():
     made = capacity(build_handler("few", on_loop, concurrency=2), build_handler("many", on_loop), default=3)
     for slots in made.all:
         slots.ahead.ready.extend(claims(5))
-    started = [slots.kinds for slots, _ in made.startable()]
-    assert len(started) == made.running == 3
-    assert started.count(("few",)) <= 2
+    kinds = [slots.kinds for slots in started(made)]
+    assert len(kinds) == made.running == 3
+    assert kinds.count(("few",)) <= 2
+
+
+def test_slots_that_share_a_queue_take_turns():
+    made = capacity(build_handler("few", on_loop, concurrency=2), build_handler("many", on_loop), default=2)
+    for slots in made.all:
+        slots.ahead.ready.extend(claims(9))
+    kinds = []
+    for _ in range(6):
+        for slots in started(made):
+            kinds.append(slots.kinds)
+            slots.end(0.0)
+    assert kinds[:8].count(("few",)) == kinds[:8].count(("many",)) == 4
 
 
 def test_the_queues_concurrency_is_what_was_declared():
@@ -92,43 +123,71 @@ def test_a_handler_cannot_exceed_its_queue():
     assert slots.concurrency == 3
 
 
-def test_it_claims_farther_ahead_while_letters_are_done_at_once_and_never_beyond_the_prefetch():
-    made = capacity(build_handler("a", on_loop), default=4, prefetch=32)
-    [slots] = made.all
+def test_it_claims_farther_ahead_the_quicker_letters_run_and_never_beyond_the_prefetch():
     sizes = []
-    for _ in range(6):
-        started = run_round(made, slots, slots.concurrency)
-        finish(started)
-        slots.ahead.adapt(len(started), slots.running)
+    for seconds in (1.0, 0.02, 0.005, 0.001, 0.00001):
+        [slots] = capacity(build_handler("a", on_loop), default=4, prefetch=32).all
+        run(slots, 40, seconds)
         sizes.append(slots.ahead.size)
-    assert sizes == sorted(sizes)
-    assert 2 * slots.ahead.size == 32  # two batches may be held
+    assert sizes == [0, 1, 4, 16, 32]
 
 
-def test_it_claims_less_far_ahead_when_letters_have_to_wait():
-    made = capacity(build_handler("a", on_loop), default=4, prefetch=32)
-    [slots] = made.all
-    slots.ahead.size = 32
-    run_round(made, slots, 32)
+def test_it_claims_less_far_ahead_as_soon_as_letters_that_still_run_are_slow():
+    [slots] = capacity(build_handler("a", on_loop), default=4, prefetch=32).all
+    run(slots, 40, 0.001, begin=100.0)
     assert slots.ahead.size == 16
-    for _ in range(5):
-        slots.ahead.adapt(0, slots.running)
-    assert slots.ahead.size == slots.concurrency
+    for _ in range(4):
+        slots.begin(200.0)
+    slots.learn(200.1, 0.002)  # none of them has ended
+    assert slots.ahead.size < 4
+    slots.learn(201.0, 0.002)
+    assert slots.ahead.size == 0
 
 
-@pytest.mark.parametrize(("prefetch", "most"), [(500, 8), (0, 4)])
-def test_threads_are_not_claimed_far_ahead_for(prefetch, most):
-    [slots] = capacity(build_handler("a", in_thread), default=4, prefetch=prefetch).all
-    assert slots.ahead.most == most
+def test_one_letter_that_hangs_does_not_keep_the_other_slots_from_claiming_ahead():
+    [slots] = capacity(build_handler("a", on_loop), default=5, prefetch=1_000).all
+    slots.begin(99.5)
+    now = 100.0
+    for _ in range(50):
+        for _ in range(4):
+            slots.begin(now)
+        now += 0.001
+        for _ in range(4):
+            slots.end(now)
+        slots.learn(now, 0.002)
+    assert 8 <= slots.ahead.size <= 20  # 4 slots, 1 ms, 2 ms: 8 letters in each exchange
+
+
+def test_after_late_letters_it_claims_none_ahead_until_a_letter_has_ended():
+    [slots] = capacity(build_handler("a", on_loop), default=4, prefetch=32).all
+    run(slots, 40, 0.001)
+    slots.ahead.ready.extend(came := claims(3))
+    assert slots.ahead.take_late(lambda claim: claim is not came[2]) == came[:2]
+    slots.learn(101.0, 0.002)
+    assert (slots.ahead.size, list(slots.ahead.ready)) == (0, came[2:])
+    run(slots, 40, 0.001, begin=102.0)
+    assert slots.ahead.size > 0
+
+
+def test_it_asks_for_half_of_what_it_may_hold_at_once():
+    [slots] = capacity(build_handler("a", on_loop), default=4, prefetch=32).all
+    slots.ahead.size = 32
+    assert slots.want() == Want("default", ("a",), 16)
 
 
 def test_without_prefetch_it_holds_no_more_than_it_runs():
-    made = capacity(build_handler("a", on_loop), default=4, prefetch=0)
+    [slots] = capacity(build_handler("a", on_loop), default=4, prefetch=0).all
+    run(slots, 40, 0.00001)
+    assert (slots.ahead.size, slots.want()) == (0, Want("default", ("a",), 4))
+
+
+def test_where_there_was_a_suspect_nothing_is_claimed_ahead():
+    made = capacity(build_handler("a", on_loop), default=4, prefetch=32)
     [slots] = made.all
-    for _ in range(4):
-        finish(run_round(made, slots, 4))
-        slots.ahead.adapt(4, slots.running)
-    assert slots.ahead.size == 4
+    run(slots, 40, 0.00001)
+    made.shrink()
+    slots.learn(200.0, 0.002)
+    assert slots.ahead.size == 0
 
 
 def test_every_want_covers_every_kind():

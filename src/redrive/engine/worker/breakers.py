@@ -2,7 +2,8 @@
 Breakers as a worker uses them: what may be claimed, and what was learned.
 
 Owns this worker's view of the shared breakers, and the outcomes that it has not reported yet. When a breaker opens
-or closes is a rule of `core.breaker`; the store shares the state between workers. Knows no letter.
+or closes is a rule of `core.breaker`; the store shares the state between workers. Knows no
+slot and no engine.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from redrive.core.breaker import Breaker, BreakerRules, BreakerState
 from redrive.core.facts import BreakerClosed, BreakerOpened
+from redrive.core.letter import Status
 from redrive.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from redrive.core.facts import Fact
+    from redrive.engine.handler import Handler
+    from redrive.engine.worker.deciding import Settlement
     from redrive.stores.contract import Store
 
 
@@ -36,6 +40,18 @@ class Dependencies:
     def learned(self, name: str, *, succeeded: bool) -> None:
         """Note an outcome of a letter that needs *name*."""
         self._seen.setdefault(name, [0, 0])[0 if succeeded else 1] += 1
+
+    def learn(self, settled: Sequence[Settlement], handlers: Mapping[str, Handler]) -> None:
+        """Note what settled letters say about the breakers of their handlers."""
+        for claim, move in settled:
+            breaker = handlers[claim.letter.kind].breaker
+            if breaker is None:
+                continue
+            if move.to is Status.DELIVERED:
+                self.learned(breaker, succeeded=True)
+            elif move.failure is not None and not move.failure.terminal:
+                # A letter that can never succeed says nothing about the dependency.
+                self.learned(breaker, succeeded=False)
 
     def limit(self, name: str) -> int | None:
         """Return how many letters may be claimed for *name*; None is no limit."""

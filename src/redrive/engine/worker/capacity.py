@@ -1,57 +1,75 @@
 """
 How many letters this process runs at once.
 
-Owns the slots: those of a queue, and those that one or more kinds of a queue share. What was claimed for
-slots and has not begun is in `ahead`. Knows no store and no engine.
+Owns the slots: those of a queue, and those that one or more kinds of a queue share, and whose turn it is when a slot
+of the queue becomes free. What was claimed for slots and has not begun is in `ahead`; how long letters run is in
+`run_times`. Knows no store and no engine.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from redrive.engine.worker.ahead import Ahead
+from redrive.engine.worker.run_times import RunTimes, letters_ahead
 from redrive.stores.contract import Want
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from redrive.engine.handler import Handler
-    from redrive.stores.contract import Claim
 
 
 class QueueSlots:
-    """A queue's share of this process: how many of its letters run at once."""
+    """A queue's share of this process: how many of its letters run at once, and the slots that share it."""
 
-    __slots__ = ("concurrency", "name", "running")
+    __slots__ = ("concurrency", "name", "running", "sharing")
 
     def __init__(self, name: str, concurrency: int) -> None:
         self.name, self.concurrency, self.running = name, concurrency, 0
+        self.sharing: deque[Slots] = deque()
+
+    def next(self) -> Slots | None:
+        """Return slots that may start a letter now, None if there are none; those that share a queue take turns."""
+        for _ in range(len(self.sharing) if self.running < self.concurrency else 0):
+            slots = self.sharing[0]
+            self.sharing.rotate(-1)
+            if slots.ahead.ready and slots.running < slots.concurrency:
+                return slots
+        return None
 
 
 class Slots:
     """The slots that kinds of one queue share."""
 
-    __slots__ = ("ahead", "breaker", "concurrency", "generation", "kinds", "queue", "rests_until", "running")
+    __slots__ = (
+        "_ended", "_peak", "_seconds", "ahead", "breaker", "concurrency", "generation", "kinds", "queue", "rests_until",
+        "run_times", "running",
+    )  # fmt: skip
 
     def __init__(
         self,
         queue: QueueSlots,
         kinds: tuple[str, ...],
         concurrency: int,
-        most: int,
+        prefetch: int,
         breaker: str | None,
         *,
         generation: int | None = None,
     ) -> None:
         self.generation = generation  # claims letters of this one, and those of none
         self.queue, self.kinds, self.concurrency, self.breaker = queue, kinds, concurrency, breaker
-        self.running = 0
-        self.ahead = Ahead(concurrency, most)
+        self.running = self._peak = self._ended = 0
+        self._seconds = 0.0  # all ends minus all beginnings: with those that run now, how long slots were occupied
+        self.ahead = Ahead(concurrency, prefetch)
+        self.run_times = RunTimes(concurrency)
         self.rests_until = 0.0  # claims nothing before, by the worker's clock: a fault of ours met its last claim
+        queue.sharing.append(self)
 
     def want(self, limit: int | None = None) -> Want | None:
         """Return what to claim for these slots, None if they hold enough or have asked for it."""
-        lacking = self.ahead.lacking(self.running)
+        lacking = self.ahead.lacking(self._free)
         lacking = lacking if limit is None else min(lacking, limit - self.ahead.asked)
         return Want(self.queue.name, self.kinds, lacking, self.generation) if lacking > 0 else None
 
@@ -60,15 +78,33 @@ class Slots:
         """Whether one more letter may run."""
         return self.running < self.concurrency and self.queue.running < self.queue.concurrency
 
-    def begin(self) -> None:
-        """Count one more letter as running."""
-        self.running += 1
-        self.queue.running += 1
+    @property
+    def _free(self) -> int:
+        return min(self.concurrency - self.running, self.queue.concurrency - self.queue.running)
 
-    def end(self) -> None:
+    def begin(self, now: float) -> None:
+        """Count one more letter as running."""
+        self.running = running = self.running + 1
+        self.queue.running += 1
+        self._seconds -= now
+        if running > self._peak:  # noqa: PLR1730 - max() costs a call for each letter
+            self._peak = running
+
+    def end(self, now: float) -> None:
         """Count one letter less."""
         self.running -= 1
         self.queue.running -= 1
+        self._seconds += now
+        self._ended += 1
+
+    def learn(self, now: float, exchange: float) -> None:
+        """Adapt how far ahead to claim to recent run times, and to the seconds that an *exchange* takes."""
+        times = self.run_times
+        ended = times.note(self._seconds + self.running * now, self._ended, self._peak)
+        self._peak = self.running
+        wanted = letters_ahead(times.mean, times.parallel, exchange, self.ahead.most)
+        if ended or wanted < self.ahead.size:
+            self.ahead.size = wanted
 
 
 class Capacity:
@@ -96,11 +132,8 @@ class Capacity:
     def _add(self, group: list[Handler]) -> None:
         queue = self._by_queue[group[0].queue]
         own = group[0].concurrency or queue.concurrency
-        # Threads and processes are too slow for many letters claimed ahead of them.
-        ahead = self._prefetch if group[0].engine == "async" else min(self._prefetch, 4 * own)
-        most = ahead // 2  # a batch: two of them may be held
         kinds, most_running = tuple(handler.kind for handler in group), min(own, queue.concurrency)
-        slots = Slots(queue, kinds, most_running, most, group[0].breaker, generation=self._generation)
+        slots = Slots(queue, kinds, most_running, self._prefetch, group[0].breaker, generation=self._generation)
         self.all.append(slots)
         for handler in group:
             self.by_kind[handler.kind] = slots
@@ -115,18 +148,21 @@ class Capacity:
         """Return a want for every kind that this process handles."""
         return [Want(slots.queue.name, slots.kinds, 1, slots.generation) for slots in self.all]
 
-    def startable(self) -> Iterator[tuple[Slots, Claim]]:
-        """Yield what may start now, in order, and count it as running."""
+    @property
+    def queues(self) -> Iterable[QueueSlots]:
+        """Every queue that this process works on."""
+        return self._by_queue.values()
+
+    def learn(self, now: float, exchange: float) -> None:
+        """Adapt how far ahead to claim for all slots; see `Slots.learn`."""
         for slots in self.all:
-            ready = slots.ahead.ready
-            while ready and slots.may_start:
-                slots.begin()
-                yield slots, ready.popleft()
+            slots.learn(now, exchange)
 
     def shrink(self) -> None:
-        """Claim no farther ahead than at the start."""
+        """Claim nothing ahead until letters have ended again."""
         for slots in self.all:
-            slots.ahead.shrink()
+            slots.run_times.forget()
+            slots.ahead.size = 0
 
     @property
     def has_ready(self) -> bool:

@@ -49,6 +49,10 @@ class Deciding:
         while len(self._claimed) > _REMEMBERED:
             del self._claimed[next(iter(self._claimed))]
 
+    def claimed_at(self, claim: Claim) -> float:
+        """Return when *claim* was made, by the worker's clock; now, if that is no longer known."""
+        return self._claimed.get(claim.token) or self._clock.monotonic()
+
     def moves(self, outcomes: Sequence[tuple[Claim, Outcome]]) -> list[Settlement]:
         """Return the move of each; none is dropped."""
         try:

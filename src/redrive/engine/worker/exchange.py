@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Wants = list[tuple[Slots, Want]]
 
 _FAULT_REST = 5.0  # seconds for which slots claim nothing after their letters could not be read
+_NEWEST = 0.3  # the weight of the newest exchange in the moving average of how long they take
 
 
 class _Asked(NamedTuple):
@@ -40,6 +41,7 @@ class _Asked(NamedTuple):
     exchange: asyncio.Task[tuple[list[Settlement], Exchanged]]
     wants: Wants
     paused: set[str]
+    taken: list[Settlement]  # what it took to the store
 
 
 class Exchanges:
@@ -62,9 +64,11 @@ class Exchanges:
         self._budgets, self._faults, self._clock = budgets, faults, clock
         self._lease, self._worker = lease, worker
         self._asked: deque[_Asked] = deque()  # the oldest first
+        self._taken: list[Settlement] = []  # by the exchange that was answered last
         self._decided: list[Settlement] = []  # the store was away when they were to be settled
         self.outcomes: list[tuple[Claim, Outcome]] = []  # not yet decided
         self.paused: set[str] = set()  # queues paused since the letters that came last were asked for
+        self.seconds = 0.0  # that recent exchanges took, a moving average
 
     @property
     def under_way(self) -> int:
@@ -86,8 +90,9 @@ class Exchanges:
         wants = self._wants()
         for slots, want in wants:
             slots.ahead.asked += want.limit
-        exchange = begin(self._exchange([want for _, want in wants]), asyncio.get_running_loop())
-        self._asked.append(_Asked(exchange, wants, set()))
+        taken: list[Settlement] = []
+        exchange = begin(self._exchange([want for _, want in wants], taken), asyncio.get_running_loop())
+        self._asked.append(_Asked(exchange, wants, set(), taken))
 
     async def answer(self) -> tuple[list[Settlement], Exchanged]:
         """Return the oldest answer; if a fault of ours prevents it, settle one by one, and claim the next time."""
@@ -96,32 +101,35 @@ class Exchanges:
         except NO_LETTERS:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours, at some letter
-            if not self._decided:  # no settlement is to blame
+            if not (self._decided or self._taken):  # no settlement is to blame
                 return [], Exchanged((), await self._claim_each(error))
-        return await self._settle_each()
+        return await self._settle_each()  # nothing, if they were settled with those of the exchange before
 
     async def _answer(self) -> tuple[list[Settlement], Exchanged]:
         """Wait for the oldest exchange; if our caller is cancelled it goes on, and is answered the next time."""
         if not self._asked:
             self.ask()
-        exchange, wants, paused = self._asked[0]
+        exchange, wants, paused, taken = self._asked[0]
         if not exchange.done():
             await asyncio.wait((exchange,))  # a shield would drop what was claimed if both end in the same instant
         self._asked.popleft()
         for slots, want in wants:
             slots.ahead.asked -= want.limit
-        self.paused = paused
+        self.paused, self._taken = paused, taken
         return exchange.result()
 
-    async def _exchange(self, wants: list[Want]) -> tuple[list[Settlement], Exchanged]:
-        settlements = self._decide_all()
+    async def _exchange(self, wants: list[Want], taken: list[Settlement]) -> tuple[list[Settlement], Exchanged]:
+        began, settlements = self._clock.monotonic(), self._decide_all()
+        taken += settlements
         try:
             if self._budgets.owes:
                 await self._budgets.pay(settlements)
-            return settlements, await self._store.exchange(settlements, wants, lease=self._lease, worker=self._worker)
+            exchanged = await self._store.exchange(settlements, wants, lease=self._lease, worker=self._worker)
         except BaseException:  # cancelled or refused: keep the decisions, and decide nothing twice
             self._decided = settlements + self._decided
             raise
+        self.seconds += _NEWEST * (self._clock.monotonic() - began - self.seconds)
+        return settlements, exchanged
 
     def _decide_all(self) -> list[Settlement]:
         """Decide each outcome, once; return what is to be settled, with what waited for the store."""

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from redrive.core.facts import ClaimLost, Delivered, Died, Enqueued, GivenBack, Rescued, Retried
 from redrive.core.letter import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from redrive.core.facts import Fact
     from redrive.core.letter import Draft
     from redrive.core.moves import Move
+    from redrive.engine.handler import Handler
     from redrive.engine.worker.deciding import Settlement
     from redrive.stores.contract import Claim, Receipt
 
@@ -35,6 +38,15 @@ def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool], *, rou
             yield ClaimLost(id=letter.id, queue=letter.queue, kind=letter.kind, worker=letter.worker or "")
         elif move.to is not Status.DELIVERED:
             yield _fact(claim, move)
+
+
+def completed(fact: Fact, handlers: Mapping[str, Handler], seconds: dict[str, float]) -> Fact:
+    """Return *fact* with what only the process knows: the *seconds* spent in a kind's handler, and its name."""
+    if isinstance(fact, Delivered):
+        return msgspec.structs.replace(fact, seconds=seconds.pop(fact.kind, 0.0))
+    if isinstance(fact, Died) and not fact.handler and fact.kind in handlers:
+        return msgspec.structs.replace(fact, handler=handlers[fact.kind].name)
+    return fact
 
 
 def accepted(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> Iterator[Fact]:

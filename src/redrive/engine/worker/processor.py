@@ -9,22 +9,21 @@ Knows no rule (`core.decide`), no delay (`core.policy`), no SQL, and not how a h
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import defaultdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from redrive.core.decide import Interrupted
-from redrive.core.facts import Delivered, Died, StoreAway, StoreBack
-from redrive.core.letter import Status
+from redrive.core.facts import StoreAway, StoreBack
 from redrive.core.why import Why
 from redrive.engine.worker.budgets import Budgets
 from redrive.engine.worker.deciding import Deciding
 from redrive.engine.worker.exchange import Exchanges
-from redrive.engine.worker.facts import facts_of
+from redrive.engine.worker.facts import completed, facts_of
 from redrive.engine.worker.faults import Faults
 from redrive.engine.worker.rescue import rescue
+from redrive.engine.worker.run_times import LONGEST_WAIT
 from redrive.engine.worker.suspects import LATER, MAKE_ROOM, Suspects
 from redrive.errors import StoreUnavailable
 from redrive.failpoints import hit
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from redrive.core.budget import BudgetRules
     from redrive.core.decide import Outcome
     from redrive.core.facts import Fact
-    from redrive.core.moves import Move
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.runners.contract import Engine
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
 
 _PAUSED = Interrupted(Why.QUEUE_PAUSED)
 _SHUTDOWN = Interrupted(Why.SHUTDOWN)
+_TOO_SLOW = Interrupted(Why.WAITED_TOO_LONG)
+_BURST = 250  # letters that may start before the event loop has a turn: some milliseconds if none of them waits
 _RUN_AGAIN = 0.05  # seconds to rest after the store was unavailable
 
 
@@ -78,6 +78,10 @@ class Processor:
         )  # fmt: skip
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not announced yet, by kind
         self._away = False
+        self._context = contextvars.copy_context()  # ours: a handler's callbacks run in that of the handler
+        self._burst = 0  # letters started since the event loop had a turn, at most
+        self._filling = self._again = self._going_on = False
+        self._fault: Exception | None = None  # of our own, and it ends the worker
         self.held: dict[int, Claim] = {}  # what this process may settle, by place
         self.stopping = False
         self.wake = asyncio.Event()
@@ -86,26 +90,37 @@ class Processor:
 
     async def tick(self) -> float:
         """Do one round and return how long to rest: 0 while there is more to do."""
-        exchanges = self.exchanges
-        try:
-            settled, exchanged = await exchanges.answer()
-        except StoreUnavailable as error:
-            self._store_is(away=str(error))
-            return _RUN_AGAIN  # what was to be settled is kept by the exchanges
+        exchanges, came = self.exchanges, False
+        if self._fault is not None:
+            raise self._fault
+        if exchanges.under_way or exchanges.unsettled or self._wants():
+            try:
+                came = await self._exchange()
+            except StoreUnavailable as error:
+                self._store_is(away=str(error))
+                return _RUN_AGAIN  # what was to be settled is kept by the exchanges
+        else:
+            await asyncio.sleep(0)  # a round always lets the event loop have a turn
+        hit("processor.before_start")
+        self._start_ready()
+        self._ask_if_outrun()
+        hit("processor.after_start")
+        self._give_back_late()
+        await self._dependencies.report()
+        return 0.0 if exchanges.under_way or exchanges.unsettled or came else 1.0
+
+    async def _exchange(self) -> bool:
+        """Take in the oldest answer of the store; return whether it brought letters."""
+        settled, exchanged = await self.exchanges.answer()
         self._store_is(away="")
         hit("processor.after_exchange")
         self._take(exchanged.claims)
+        self._capacity.learn(self._clock.monotonic(), self.exchanges.seconds)
         self._ask_ahead(exchanged)  # first of all: the store works while we announce, and while the handlers run
         self._conclude(settled, exchanged)
-        if exchanges.under_way:
+        if self.exchanges.under_way:
             await asyncio.sleep(0)  # lets it reach the store where tasks do not start eagerly, and yields to others
-        hit("processor.before_start")
-        self._start_ready()
-        if exchanges.unsettled and not self._capacity.running and exchanges.under_way == 1:
-            exchanges.ask()  # the handlers outran the store: let it go on without waiting for us
-        hit("processor.after_start")
-        await self._dependencies.report()
-        return 0.0 if exchanges.under_way or exchanges.unsettled or exchanged.claims else 1.0
+        return bool(exchanged.claims)
 
     def _store_is(self, *, away: str) -> None:
         """Announce when the store goes away and when it is back; not every try in between."""
@@ -126,6 +141,16 @@ class Processor:
             return
         if self.exchanges.unsettled or (last.claims and self._wants()):
             self.exchanges.ask()
+
+    def _ask_if_outrun(self) -> None:
+        """Let the store go on without waiting for the answer under way: the handlers have outrun it."""
+        if self.exchanges.unsettled and not self._capacity.running and self.exchanges.under_way == 1:
+            self.exchanges.ask()
+
+    @property
+    def holds_ready(self) -> bool:
+        """Whether a letter waits here for a slot, so that `tick` has to look again within LONGEST_WAIT."""
+        return self._capacity.has_ready
 
     # ------------------------------------------------------------------ claiming
 
@@ -176,31 +201,90 @@ class Processor:
     # ------------------------------------------------------------------ running
 
     def _start_ready(self) -> None:
+        self._burst = 0
         if self._suspects.waiting is not None:
             self._start_suspect()
             return
         for slots in self._capacity.all:
             if slots.breaker is not None and self._dependencies.is_open(slots.breaker):
                 self._give_back(slots.ahead.take_all(), self._held_by(slots.breaker))
-        claimed = [len(slots.ahead.ready) for slots in self._capacity.all]
-        for slots, claim in self._capacity.startable():
-            self._start(slots, claim)
-        for slots, count in zip(self._capacity.all, claimed, strict=True):
-            slots.ahead.adapt(count, slots.running)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Start what may start; a letter that ends before its start returns only asks for another turn of the loop."""
+        if self._filling:
+            self._again = True
+            return
+        self._filling = self._again = True
+        try:
+            while self._again:
+                self._again = False
+                for queue in self._capacity.queues:
+                    while self._burst < _BURST and (slots := queue.next()) is not None:
+                        self._start(slots, slots.ahead.ready.popleft())
+        finally:
+            self._filling = False
+        if self._burst >= _BURST:
+            self._go_on_soon()
 
     def _start(self, slots: Slots, claim: Claim) -> None:
-        handler = self._handlers[claim.letter.kind]
-        ticket = (slots, claim, self._clock.monotonic())
-        self._engines[handler.engine].start(handler, claim.letter, ticket, self._finished)
+        handler, now = self._handlers[claim.letter.kind], self._clock.monotonic()
+        self._burst += 1
+        slots.begin(now)
+        self._engines[handler.engine].start(handler, claim.letter, (slots, claim, now), self._finished)
 
     def _finished(self, ticket: tuple[Slots, Claim, float], outcome: Outcome) -> None:
         slots, claim, began = ticket
-        self._seconds[claim.letter.kind] += self._clock.monotonic() - began
-        slots.end()
+        now = self._clock.monotonic()
+        self._seconds[claim.letter.kind] += now - began
+        slots.end(now)
         if claim is self._suspects.running:
             self._suspects.running = None
         self.exchanges.outcomes.append((claim, outcome))
         self.wake.set()
+        self._use_slot(slots, claim.letter.kind)
+
+    def _use_slot(self, slots: Slots, kind: str) -> None:
+        """Start the next letter in the slot that became free; in the same task, if the engine can."""
+        ready = slots.ahead.ready
+        if self._burst >= _BURST or (slots.breaker is not None and self._dependencies.is_open(slots.breaker)):
+            self._go_on_soon()
+        elif not ready or len(slots.queue.sharing) > 1:
+            self._fill_shared(slots)
+        elif self._engines[self._handlers[kind].engine].vacant and ready[0].letter.kind == kind and slots.may_start:
+            self._start(slots, ready.popleft())
+        else:
+            self._fill()
+
+    def _fill_shared(self, slots: Slots) -> None:
+        """Give the slot to other slots of its queue if they have a letter; else the store may have been outrun."""
+        if any(each.ahead.ready for each in slots.queue.sharing):
+            self._fill()
+        elif not slots.running:
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        """Start the next letters after the event loop has had a turn: a handler that never waits must not keep it."""
+        if not self._going_on:
+            self._going_on = True
+            asyncio.get_running_loop().call_soon(self._go_on, context=self._context)
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        try:
+            self._start_ready()
+            self._ask_if_outrun()
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it; `tick` raises it
+            self._fault = error
+            self.wake.set()
+
+    def _give_back_late(self) -> None:
+        """Give back what has waited too long for a slot: another worker may have one."""
+        before = self._clock.monotonic() - LONGEST_WAIT
+        for slots in self._capacity.all:
+            if slots.ahead.ready and not slots.may_start:
+                late = slots.ahead.take_late(lambda claim: self.deciding.claimed_at(claim) < before)
+                self._give_back(late, _TOO_SLOW)
 
     def _start_suspect(self) -> None:
         """Run the suspect if this process holds nothing else; give it back if that takes too long."""
@@ -208,9 +292,7 @@ class Processor:
             if (late := self._suspects.out_of_patience()) is not None:
                 self._give_back([late], LATER)
         elif (suspect := self._suspects.begin()) is not None:
-            slots = self._capacity.by_kind[suspect.letter.kind]
-            slots.begin()
-            self._start(slots, suspect)
+            self._start(self._capacity.by_kind[suspect.letter.kind], suspect)
 
     def _held_by(self, breaker: str) -> Interrupted:
         return Interrupted(Why.HELD_BY_BREAKER.naming(repr(breaker)), wait=self._dependencies.rest(breaker))
@@ -225,31 +307,13 @@ class Processor:
     # ------------------------------------------------------------------ settled
 
     def _conclude(self, settled: list[Settlement], exchanged: Exchanged) -> None:
-        """Hold what is settled no longer; learn about its dependency, and announce it."""
-        for claim, move in settled:
+        """Hold what is settled no longer, learn about its dependency, and announce it."""
+        for claim, _ in settled:
             self._let_go(claim)
-            breaker = self._handlers[claim.letter.kind].breaker
-            if breaker is not None:
-                self._learn(breaker, move)
+        self._dependencies.learn(settled, self._handlers)
         routine = getattr(self._announce, "wants_routine", True)
         for fact in facts_of(settled, exchanged.accepted, routine=routine):
-            self._announce(self._completed(fact))
-
-    def _completed(self, fact: Fact) -> Fact:
-        """Add what only the processor knows: the time spent in handlers, and their names."""
-        if isinstance(fact, Delivered):
-            return msgspec.structs.replace(fact, seconds=self._seconds.pop(fact.kind, 0.0))
-        if isinstance(fact, Died) and not fact.handler and fact.kind in self._handlers:
-            return msgspec.structs.replace(fact, handler=self._handlers[fact.kind].name)
-        return fact
-
-    def _learn(self, breaker: str, move: Move) -> None:
-        """Note what a letter says about the dependency it needs; learned once, after it was settled."""
-        if move.to is Status.DELIVERED:
-            self._dependencies.learned(breaker, succeeded=True)
-        elif move.failure is not None and not move.failure.terminal:
-            # A letter that can never succeed says nothing about the dependency.
-            self._dependencies.learned(breaker, succeeded=False)
+            self._announce(completed(fact, self._handlers, self._seconds))
 
     def _let_go(self, claim: Claim) -> None:
         """Hold *claim* no longer; a newer claim on the same letter stays held."""

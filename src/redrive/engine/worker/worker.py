@@ -18,6 +18,7 @@ from redrive.engine.switch_interval import quick_switching
 from redrive.engine.worker.broadcast import Spreader
 from redrive.engine.worker.faults import Faults
 from redrive.engine.worker.plans import PlanCarrier
+from redrive.engine.worker.run_times import LONGEST_WAIT
 from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
 from redrive.stores.waiting import left_waiting
@@ -216,7 +217,8 @@ class Worker:
                 if until_idle and await self._is_idle():
                     return
                 others = until_idle and self._processor.idle
-                await self._wait(await self._rest(_OTHERS if others else rest))
+                rest = await self._rest(_OTHERS if others else rest)
+                await self._wait(min(rest, LONGEST_WAIT) if self._processor.holds_ready else rest)
 
     async def _rest(self, least: float) -> float:
         """Return how long to rest: until the next letter is due that we have room for."""
