@@ -10,6 +10,7 @@ clock to the spans it is given, so no method here takes a "now".
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
@@ -75,7 +76,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """The right to settle one letter, as long as its token is the newest."""
 
     letter: Letter
-    ref: int  # the store's own name for the row
+    ref: Hashable  # which row it is; only the store that made the claim can read it
     age: float  # seconds since this cycle began, when it was claimed
 
     @property
@@ -92,6 +93,11 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     def losses(self) -> int:
         """Claims lost with their process in this cycle."""
         return self.letter.losses
+
+
+def seq_of(claim: Claim) -> int:
+    """Return the row of a claim; only for a store that numbers its rows."""
+    return claim.ref  # type: ignore[return-value]
 
 
 class Exchanged(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from redrive.errors import StoreUnavailable
 from redrive.failpoints import hit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
     from redrive.core.budget import BudgetRules
     from redrive.core.decide import Outcome
@@ -82,7 +82,7 @@ class Processor:
         self._burst = 0  # letters started since the event loop had a turn, at most
         self._filling = self._again = self._going_on = False
         self._fault: Exception | None = None  # of our own, and it ends the worker
-        self.held: dict[int, Claim] = {}  # what this process may settle, by place
+        self.held: dict[Hashable, Claim] = {}  # what this process may settle, by the store's name for it
         self.stopping = False
         self.wake = asyncio.Event()
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from redrive.core import changes, priority_shares
 from redrive.core.letter import Priority, Status, age_of
-from redrive.stores.contract import Backlog, Claim
+from redrive.stores.contract import Backlog, Claim, seq_of
 from redrive.stores.memory import ordering
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _due(ledger: Ledger, want: Want, priority: Priority) -> Iterator[Row]:
 
 def held(ledger: Ledger, claim: Claim) -> Row | None:
     """Return the row that *claim* still holds, or None."""
-    row = ledger.shelf.rows.get(claim.ref)
+    row = ledger.shelf.rows.get(seq_of(claim))
     if row is None or row.letter.status is not Status.IN_FLIGHT or row.letter.token != claim.token:
         return None
     return row

@@ -16,7 +16,7 @@ import msgspec
 
 from redrive.core.letter import age_of
 from redrive.core.priority_shares import SHARES
-from redrive.stores.contract import Backlog, Claim
+from redrive.stores.contract import Backlog, Claim, seq_of
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.texts import name
 
@@ -93,7 +93,7 @@ class Asking(msgspec.Struct, frozen=True):
 
 def _order(claim: Claim) -> tuple[Any, ...]:
     letter = claim.letter
-    return letter.priority, letter.due_us, claim.ref
+    return letter.priority, letter.due_us, seq_of(claim)
 
 
 # ---------------------------------------------------------------------- what a worker looks at between its rounds

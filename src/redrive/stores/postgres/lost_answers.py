@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redrive.stores.contract import seq_of
 from redrive.stores.postgres.server.transaction import new_call
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class UnansweredSettlements:
 
     def of(self, settlements: Sequence[Settlement], refused: Collection[int]) -> list[tuple[int, int]]:
         """Return the place and the call of every settlement that is *refused* now and was sent before."""
-        asked = {_name_of(claim, move) for claim, move in settlements if claim.ref in refused}
+        asked = {_name_of(claim, move) for claim, move in settlements if seq_of(claim) in refused}
         return [(name[0], call) for name in asked for call in self._calls.get(name, ())]
 
     def forget(self, settlements: Sequence[Settlement]) -> None:
@@ -82,4 +83,4 @@ class UnansweredSettlements:
 
 
 def _name_of(claim: Claim, move: Move) -> tuple[int, int, str, str]:
-    return (claim.ref, claim.letter.token, move.to, move.why)
+    return (seq_of(claim), claim.letter.token, move.to, move.why)

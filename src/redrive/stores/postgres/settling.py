@@ -13,6 +13,7 @@ import msgspec
 
 from redrive.core.changes import line_of
 from redrive.core.letter import Status, Try
+from redrive.stores.contract import seq_of
 from redrive.stores.postgres.texts import escape, is_odd, is_odd_name, name
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Asked(NamedTuple):
             return (True,) * len(settlements)
         first = self.first or (True,) * len(settlements)
         return tuple(
-            is_first and claim.ref not in refused for (claim, _), is_first in zip(settlements, first, strict=True)
+            is_first and seq_of(claim) not in refused for (claim, _), is_first in zip(settlements, first, strict=True)
         )
 
 
@@ -74,7 +75,7 @@ def asked_of(settlements: Sequence[Settlement], noted: dict[str, str]) -> Asked:
     """Return *settlements* as arguments; in order of place, so that two callers lock rows alike. Note long names."""
     if not settlements:
         return NOTHING
-    held = sorted([(claim.ref, claim.letter.token) for claim, move in settlements if move.to is Status.DELIVERED])
+    held = sorted([(seq_of(claim), claim.letter.token) for claim, move in settlements if move.to is Status.DELIVERED])
     if len(held) == len(settlements) and len(dict(held)) == len(held):  # what nearly always happens
         refs, tokens = map(list, zip(*held, strict=True))
         return Asked(refs, tokens, None, is_keyed(settlements), _ALL)
@@ -84,13 +85,13 @@ def asked_of(settlements: Sequence[Settlement], noted: dict[str, str]) -> Asked:
 def _asked_with_care(settlements: Sequence[Settlement], noted: dict[str, str]) -> Asked:
     first = _firsts(settlements)
     unique = sorted(
-        (pair for pair, is_first in zip(settlements, first, strict=True) if is_first), key=lambda pair: pair[0].ref
+        (pair for pair, is_first in zip(settlements, first, strict=True) if is_first), key=lambda pair: seq_of(pair[0])
     )
     delivered = [claim for claim, move in unique if move.to is Status.DELIVERED]
     others = [(claim, move) for claim, move in unique if move.to is not Status.DELIVERED]
-    moves = [move_of(claim.ref, claim.letter.token, move, noted) for claim, move in others]
+    moves = [move_of(seq_of(claim), claim.letter.token, move, noted) for claim, move in others]
     return Asked(
-        [claim.ref for claim in delivered],
+        [seq_of(claim) for claim in delivered],
         [claim.letter.token for claim in delivered],
         msgspec.json.encode(moves).decode() if moves else None,
         is_keyed(settlements),
@@ -107,14 +108,14 @@ def _firsts(settlements: Sequence[Settlement]) -> tuple[bool, ...]:
     """Of all settlements of one letter say which may hold: the first of the newest claim."""
     newest: dict[int, int] = {}
     for claim, _ in settlements:
-        newest[claim.ref] = max(claim.letter.token, newest.get(claim.ref, 0))
+        newest[seq_of(claim)] = max(claim.letter.token, newest.get(seq_of(claim), 0))
     return tuple(_takes(newest, claim) for claim, _ in settlements)
 
 
 def _takes(newest: dict[int, int], claim: Claim) -> bool:
-    holds = newest.get(claim.ref) == claim.letter.token
+    holds = newest.get(seq_of(claim)) == claim.letter.token
     if holds:
-        del newest[claim.ref]
+        del newest[seq_of(claim)]
     return holds
 
 

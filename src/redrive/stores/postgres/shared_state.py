@@ -16,7 +16,7 @@ from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
 from redrive.stores.columns import encode, read_taken, taken_by
-from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat
+from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat, seq_of
 from redrive.stores.postgres.texts import escape, name
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ async def leave(transaction: Transaction, worker: str) -> None:
 
 def told_by(beat: WorkerBeat, claims: Sequence[Claim], noted: dict[str, str]) -> tuple[Any, ...]:
     """Return what a heartbeat says and renews: in order of place, so that two callers lock rows alike."""
-    held = sorted((claim.ref, claim.letter.token) for claim in claims)
+    held = sorted((seq_of(claim), claim.letter.token) for claim in claims)
     refs, tokens = [ref for ref, _ in held], [token for _, token in held]
     return name(beat.name, noted), taken_by(beat), beat.in_flight, refs, tokens, True
 

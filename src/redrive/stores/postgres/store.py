@@ -15,7 +15,7 @@ import msgspec
 
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
-from redrive.stores.contract import Backlog, Claim, Exchanged, Features
+from redrive.stores.contract import Backlog, Claim, Exchanged, Features, seq_of
 from redrive.stores.postgres import acting, again, broadcasting, claiming, finding, putting, shared_state
 from redrive.stores.postgres.copying import PostgresCopies
 from redrive.stores.postgres.exchanging import Exchanger
@@ -216,7 +216,7 @@ class PostgresStore:
         found = await self._calls.ask(work, noted=noted, urgent=True, within=max(1.0, lease / 6))
         renewed = {row[:2] for row in map(tuple, found)}
         hit("extend.after")
-        return [claim for claim in claims if (claim.ref, claim.letter.token) not in renewed]
+        return [claim for claim in claims if (seq_of(claim), claim.letter.token) not in renewed]
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""

@@ -20,7 +20,7 @@ from redrive.core.letter import Priority, age_of
 from redrive.core.priority_shares import take
 from redrive.core.tallies import Trait
 from redrive.stores import columns
-from redrive.stores.contract import Backlog, Claim
+from redrive.stores.contract import Backlog, Claim, seq_of
 from redrive.stores.sql_files import filled
 from redrive.stores.sqlite import rows
 from redrive.stores.sqlite.sql import statements
@@ -185,17 +185,17 @@ def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
 
 
 def _renew(transaction: Transaction, token: int, claims: list[Claim], until: int) -> list[Claim]:
-    places = apsw.carray(array("q", [claim.ref for claim in claims]))
+    places = apsw.carray(array("q", [seq_of(claim) for claim in claims]))
     transaction.sql(_SQL["renew"], (until, places, token))
     if transaction.connection.changes() == len(claims):
         return []
     held = held_of(transaction, token, claims)
-    return [claim for claim in claims if claim.ref not in held]
+    return [claim for claim in claims if seq_of(claim) not in held]
 
 
 def held_of(transaction: Transaction, token: int, claims: Sequence[Claim]) -> set[int]:
     """Return the places of those *claims* that still hold."""
-    places = apsw.carray(array("q", [claim.ref for claim in claims]))
+    places = apsw.carray(array("q", [seq_of(claim) for claim in claims]))
     return {row[0] for row in transaction.sql(_SQL["held"], (places, token))}
 
 

@@ -17,6 +17,7 @@ from redrive.core import changes
 from redrive.core.letter import Status
 from redrive.core.tallies import Trait, trait_of
 from redrive.failpoints import hit
+from redrive.stores.contract import seq_of
 from redrive.stores.sqlite import claiming, failing, ordering
 from redrive.stores.sqlite.sql import statements
 from redrive.stores.sqlite.writing import update_of
@@ -43,7 +44,7 @@ _FAIL = update_of((*_MOVED, "failed_us", *_ERROR), also=", dead = 1, lane = min(
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> tuple[bool, ...]:
     """Carry out each move; False where the claim is no longer held."""
     token = transaction.next_token()
-    if len({claim.ref for claim, _ in settlements}) < len(settlements):
+    if len({seq_of(claim) for claim, _ in settlements}) < len(settlements):
         return tuple(_one(transaction, claim, move, transaction.next_token()) for claim, move in settlements)
     successes = [claim for claim, move in settlements if move.to is Status.DELIVERED]
     refused = _deliver_all(transaction, successes, token)
@@ -51,7 +52,7 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> tuple
     if not refused and len(successes) == len(settlements):
         return (True,) * len(settlements)
     return tuple(
-        claim.ref not in refused if move.to is Status.DELIVERED else _move(transaction, claim, move, token)
+        seq_of(claim) not in refused if move.to is Status.DELIVERED else _move(transaction, claim, move, token)
         for claim, move in settlements
     )
 
@@ -75,14 +76,14 @@ def _deliver_all(transaction: Transaction, claims: Sequence[Claim], token: int) 
 
 
 def _deliver(transaction: Transaction, held: int, claims: list[Claim], token: int, refused: set[int]) -> list[Claim]:
-    places = array("q", [claim.ref for claim in claims])
+    places = array("q", [seq_of(claim) for claim in claims])
     bindings = (token, transaction.now_us, apsw.carray(places), held)
     transaction.sql(_DELIVER + _FENCE, bindings)
     if transaction.connection.changes() == len(claims):
         return claims
     accepted = {row[0] for row in transaction.sql(_SQL["delivered"], (apsw.carray(places), token))}
-    refused.update(claim.ref for claim in claims if claim.ref not in accepted)
-    return [claim for claim in claims if claim.ref in accepted]
+    refused.update(seq_of(claim) for claim in claims if seq_of(claim) not in accepted)
+    return [claim for claim in claims if seq_of(claim) in accepted]
 
 
 def _count(transaction: Transaction, claims: Sequence[Claim]) -> None:
@@ -93,7 +94,7 @@ def _count(transaction: Transaction, claims: Sequence[Claim]) -> None:
 
 
 def _release_followers(transaction: Transaction, claims: Sequence[Claim]) -> None:
-    ordering.delivered(transaction, [claim.ref for claim in claims])
+    ordering.delivered(transaction, [seq_of(claim) for claim in claims])
     ordered = {queue.name for queue in transaction.queues.values() if queue.ordered}
     if not ordered:
         return
@@ -108,7 +109,7 @@ def _move(transaction: Transaction, claim: Claim, move: Move, token: int) -> boo
     before = claim.letter
     after = changes.settled(before, move, transaction.now_us)
     statement = _FAIL if move.to is Status.FAILED else _GIVE_BACK if move.failure is None else _RETRY
-    transaction.sql(statement.sql + _FENCE, (*statement.values(after, token, claim.ref), before.token))
+    transaction.sql(statement.sql + _FENCE, (*statement.values(after, token, seq_of(claim)), before.token))
     if not transaction.connection.changes():
         return False
     transaction.moved(Trait(before.queue, before.kind, "in_flight"), trait_of(after))
@@ -121,6 +122,6 @@ def _rest(transaction: Transaction, claim: Claim, move: Move) -> None:
     """Note the failure of a letter that is dead now, and let the next letter of its key go first."""
     letter = claim.letter
     assert move.failure is not None, "a move to failed carries its failure"  # noqa: S101 - decide never does otherwise
-    failing.remember(transaction, claim.ref, move.failure, again=letter.cycles > 0)
+    failing.remember(transaction, seq_of(claim), move.failure, again=letter.cycles > 0)
     if letter.key is not None and transaction.queue(letter.queue).ordered:
         ordering.advance(transaction, letter.queue, letter.key)

@@ -190,7 +190,7 @@ async def _answer(called: Awaitable[Any]) -> Any:
 
 
 def _plain(answer: Any) -> Any:
-    """Return *answer* without what is the store's own: tokens, places and its way to count pending letters."""
+    """Return *answer* without what is the store's own: tokens and places."""
     if isinstance(answer, list):
         return [_plain(each) for each in answer]
     if hasattr(answer, "letter"):
@@ -219,8 +219,7 @@ async def _carried_out(store: Store, plan: Plan, page: int) -> tuple[Any, ...]:
 async def _tallied(store: Store) -> tuple[Any, ...]:
     tallies, counts = await store.tallies(), Counter[tuple[str, ...]]()
     for one in tallies:
-        by_failure = ("", "") if one.status == "pending" else (one.category, one.policy)
-        counts[one.queue, one.kind, one.status, *by_failure, one.error_type, one.fingerprint] += one.count
+        counts[one.queue, one.kind, one.status, one.category, one.policy, one.error_type, one.fingerprint] += one.count
     kept = books(tallies)
     assert kept["enqueued"] == sum(kept.values()) - kept["enqueued"]
     return sorted(counts.items()), kept

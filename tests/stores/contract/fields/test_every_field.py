@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +14,7 @@ from redrive.core.moves import Move
 from redrive.core.plan import Plan
 from redrive.core.query import parse
 from redrive.stores.clock import ManualClock
-from redrive.stores.contract import Claim, Store, Tally, Want
+from redrive.stores.contract import Claim, Store, Want
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,19 +222,11 @@ async def _told(name: str, story, folder) -> list[tuple[str, Any]]:
         told = Story(store, clock)
         await story(told)
         told.seen.append(("oldest failed", [_fields(one) for one in [await store.oldest_failed()] if one]))
-        told.seen.append(("tallies", _summed(await store.tallies())))
+        tallies = [msgspec.structs.astuple(tally) for tally in await store.tallies()]
+        told.seen.append(("tallies", sorted(tallies)))
         audit = [(entry.at_us, entry.by, entry.verb, entry.target, entry.count) for entry in await store.audit()]
         told.seen.append(("audit", audit))
         return told.seen
-
-
-def _summed(tallies: list[Tally]) -> list[Any]:
-    """Return the counts, those of pending letters without their failure: not every store counts by it."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for tally in tallies:
-        by_failure = (tally.category, tally.policy) if tally.status != "pending" else ("", "")
-        counts[tally.queue, tally.kind, tally.status, *by_failure, tally.error_type, tally.fingerprint] += tally.count
-    return sorted(counts.items())
 
 
 def _differences(one: Any, other: Any) -> Iterator[str]:
