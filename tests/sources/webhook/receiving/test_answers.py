@@ -214,6 +214,15 @@ async def test_the_documents_own_form(app):
         assert (await get(inbox.admin, path, query)).status == 404
 
 
+async def test_an_event_is_shown_by_its_own_source_alone(app):
+    inbox = Inbox(app, [Source.plain(insecure=True), Source.github(insecure=True)], workers="elsewhere")
+    event = (await post(inbox, "/github", b"{}")).json["id"]
+    other = (await app.enqueue("mail", {"to": "ana"})).id  # a letter of the application's own
+    assert (await get(inbox.admin, f"/hooks/github/{event}")).status == 200
+    for path in (f"/webhooks/{event}", f"/github/{other}", f"/webhooks/{other}", f"/github/{event}/x", "/hooks"):
+        assert (await get(inbox.admin, path)).status == 404, path
+
+
 async def test_the_documents_own_form_may_be_signed(app):
     source = Source.plain(secrets=SECRETS)
     inbox = Inbox(app, [source], workers="elsewhere", now=lambda: NOW)

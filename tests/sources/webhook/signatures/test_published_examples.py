@@ -81,6 +81,8 @@ def test_an_ed25519_signature_of_standard_webhooks():
     assert key is not None
     assert standard.verify(Message(headers, b"{}"), [Secret(key)], 1_614_265_330).accepted
     assert standard.verify(Message(headers, b"[]"), [Secret(key)], 1_614_265_330).refusal is Refusal.MISMATCH
+    renamed = [*headers[:2], (b"webhook-signature", b"v1," + signature)]  # the version says what the bytes are
+    assert standard.verify(Message(renamed, b"{}"), [Secret(key)], 1_614_265_330).refusal is Refusal.MISMATCH
 
 
 def test_a_public_key_is_never_taken_for_a_shared_one():
