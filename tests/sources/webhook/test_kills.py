@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.sources.webhook.forwarding.destination import destination
 from tests.sources.webhook.serving.running import request, status, talk
 
 from redrive.core.query import parse
@@ -43,8 +44,9 @@ class Served:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self, failpoints: str = "") -> None:
-        words = ["inbox", "run", "--app", "shop:app", "--source", "standard", "--insecure"]
+    def start(self, failpoints: str = "", *, forward: str = "") -> None:
+        words = ["inbox", "run", "--source", "standard", "--insecure"]
+        words += ["--forward", forward] if forward else ["--app", "shop:app"]
         command = [sys.executable, "-m", "redrive.cli", "--url", "sqlite:///inbox.db", *words]
         command += ["--address", f"127.0.0.1:{self.port}", "--admin-address", "127.0.0.1:0"]
         source = str(Path(__file__).parents[3] / "src")
@@ -132,6 +134,20 @@ async def test_an_event_survives_a_kill_at_every_step_and_is_one_letter(served, 
     found = await until_done(served, 1)
     assert served.end() == 0
     assert (found["enqueued"], found["delivered"]) == (1, 1)
+
+
+@pytest.mark.slow
+async def test_a_forward_that_was_confirmed_and_not_settled_is_sent_again_with_the_same_key(served):
+    async with destination() as there:
+        served.start("forward.confirmed=kill", forward=there.url)
+        await send(served, "a")
+        await asyncio.to_thread(served.process.wait, 15)
+        served.process.communicate()
+        served.start(forward=there.url)
+        found = await until_done(served, 1)
+        assert await asyncio.to_thread(served.end) == 0
+    assert found["delivered"] == 1
+    assert [got.header("idempotency-key") for got in there.got] == ["standard:a"] * 2
 
 
 @pytest.mark.torture

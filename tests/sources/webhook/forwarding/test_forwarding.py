@@ -175,3 +175,20 @@ def test_a_weak_key_of_a_forward_refuses_to_start(monkeypatch):
     forward = Forward(url="http://localhost/", secret=SHORT)
     with pytest.raises(SettingsError, match="16 or more"):
         Inbox(Redrive("memory://"), [Source.github(insecure=True, forward=forward)])
+
+
+async def test_a_table_describes_a_forward_and_its_queue_is_ordered_and_has_its_rate():
+    table = {
+        "url": "https://service.example/hooks",
+        "rate": 20,
+        "allow_private": ["10.0.0.0/8"],
+        "terminal": [410, 422],
+    }
+    sources = {"github": {"insecure": True, "forward": table}}
+    app = Redrive("memory://", inbox={"sources": sources, "queue_maxsize": 7})
+    Inbox(app)
+    async with app:
+        (spec,) = [state.spec for state in await app.store.queues() if state.spec.name == "inbox.github"]
+        assert (spec.ordered, spec.rate, spec.max_size) == (True, 20, 7)
+        assert app.handlers["github"].breaker == "forward:service.example:443"
+        assert (app.handlers["github"].policy.max_attempts, app.handlers["github"].policy.jitter) == (5, "none")
