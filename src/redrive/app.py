@@ -1,8 +1,8 @@
 """
 The face users hold.
 
-Owns handlers, queues and breakers as an application declares them, and turns calls into
-letters. Each method is a few steps over store, desk and worker; no rule lives here.
+Owns opening the store, sending letters and running workers; `engine/declared.py` keeps what the application declares.
+Each method is a few steps over store, desk and worker. Knows no rule.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
-from redrive.core.breaker import BreakerRules
-from redrive.core.budget import budget_of
 from redrive.core.classify import HANDLER, RELAY
 from redrive.core.letter import Letter  # noqa: TC001 - the annotations of handlers are read at run time
 from redrive.desk import subscriptions
@@ -23,17 +21,14 @@ from redrive.desk.desk import Desk
 from redrive.desk.plan import OFFER
 from redrive.drafts import drafts_of, make_draft
 from redrive.engine.clock import SystemClock
-from redrive.engine.handler import build_handler
-from redrive.engine.options import breaker_problems, with_defaults
-from redrive.engine.queue_limits import QueueLimits, queue_spec
+from redrive.engine.declared import Declared
 from redrive.engine.worker.facts import accepted
 from redrive.engine.worker.stop_signals import hearing
 from redrive.engine.worker.watchdog import Watchdog
-from redrive.errors import HandlerError, SettingsError, SourceError
+from redrive.errors import HandlerError
 from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
-from redrive.stores.contract import Subscription
 from redrive.sync.calls import Sync
 from redrive.wiring import build_worker, open_outboxes, open_reporter, open_store
 
@@ -49,13 +44,14 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.options import BreakerOptions, Options
+    from redrive.engine.queue_limits import QueueLimits
     from redrive.engine.worker.worker import Worker
     from redrive.settings import Settings
     from redrive.signals.sentry import SentryReporter
     from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
     from redrive.sources.outbox.face import AsyncOutbox, Outbox
     from redrive.sources.outbox.users import Outboxes
-    from redrive.stores.contract import QueueSpec, Receipt, Store
+    from redrive.stores.contract import Receipt, Store
     from redrive.sync.faces import SyncRedrive
     from redrive.wiring import Parts
 
@@ -77,15 +73,10 @@ class Redrive:
         self.settings: Settings = load(url=url, **settings)
         self.store: Store = store or open_store(self.settings.url)
         self.clock: Clock = clock or SystemClock()
-        self.handlers: dict[str, Handler] = {}
         self.hub = Hub()
-        self._queues: dict[str, QueueSpec] = {}
-        self._concurrency: dict[str, int] = {}
-        self._breakers: dict[str, BreakerRules] = {}
-        self._budgets: dict[str, BudgetRules | None] = {}
-        self._subscriptions: list[tuple[str, str]] = []
-        self._given: dict[str, Options] = {}  # what each handler was registered with
-        self._defaults: dict[str, Options] = {}  # by the first part of a kind
+        self._declared = Declared()
+        self.handlers: dict[str, Handler] = self._declared.handlers
+        self._queue_of = self._declared.queue_of
         self._on_open: list[Callable[[], Awaitable[None]]] = []
         self._outboxes: Outboxes | None = None
         self._url = None if store else self.settings.url
@@ -116,17 +107,7 @@ class Redrive:
         A kind that ends in `.*`, such as `kafka.*`, stands for all kinds that begin with `kafka.` and have no handler
         of their own.
         """
-        if kind in self.handlers:
-            raise HandlerError(
-                f"cannot register a second handler for {kind!r}: {self.handlers[kind].name!r} has it; "
-                "give one of them another kind"
-            )
-        defaults = self._defaults.get(str(kind).partition(".")[0], {})
-        handler = build_handler(kind, function, **with_defaults(options, defaults))
-        self.handlers[kind], self._given[kind] = handler, options
-        if handler.breaker is not None:
-            self._breakers.setdefault(handler.breaker, BreakerRules())
-        return handler
+        return self._declared.add_handler(kind, function, options)
 
     def handler_defaults(self, name: str, **options: Unpack[Options]) -> None:
         """
@@ -134,10 +115,7 @@ class Redrive:
 
         A handler keeps each option that it was registered with. Handlers that are registered already get them, too.
         """
-        self._defaults[name] = options
-        for kind in [kind for kind in self.handlers if kind.partition(".")[0] == name]:
-            function, given = self.handlers.pop(kind).function, self._given[kind]
-            self.add_handler(kind, function, **given)
+        self._declared.handler_defaults(name, options)
 
     def on_open(self, prepare: Callable[[], Awaitable[None]]) -> None:
         """Await *prepare* each time after the store was opened, before a worker claims letters; sources use it."""
@@ -197,21 +175,15 @@ class Redrive:
             "rate": rate,
             "max_in_flight": max_in_flight,
         }
-        self._queues[name] = queue_spec(name, limits, ordered=ordered, slips=slips)
-        if retry_budget is not None:
-            self._budgets[name] = budget_of(retry_budget)
-        if concurrency is not None:
-            self._concurrency[name] = concurrency
+        self._declared.queue(name, limits, ordered=ordered, retry_budget=retry_budget, slips=slips)
 
     def breaker(self, name: str, **rules: Unpack[BreakerOptions]) -> None:
         """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
-        if problems := list(breaker_problems(name, rules)):
-            raise SettingsError(problems)
-        self._breakers[name] = BreakerRules(**rules)
+        self._declared.breaker(name, rules)
 
     def subscribe(self, event: str, *handlers: str) -> None:
         """Let each of *handlers*, which are kinds, have a letter of its own of every event of kind *event*."""
-        self._subscriptions += [(event, handler) for handler in handlers]
+        self._declared.subscriptions += [(event, handler) for handler in handlers]
 
     def listen(self, listener: Callable[[Fact], None]) -> None:
         """Call *listener* with every fact; what it raises never stops a letter."""
@@ -288,10 +260,6 @@ class Redrive:
         for fact in accepted(drafts, receipts):
             self.hub(fact)
 
-    def _queue_of(self, kind: str) -> str:
-        handler = self.handlers.get(kind) if isinstance(kind, str) else None  # the draft refuses what is no text
-        return "default" if handler is None else handler.queue
-
     # ------------------------------------------------------------------ running
 
     async def run(
@@ -326,19 +294,16 @@ class Redrive:
 
     def parts(self, queues: Sequence[str] = ()) -> Parts:
         """Put a worker together without running it: `redrive.testing` drives it by hand."""
-        chosen = {kind: handler for kind, handler in self.handlers.items() if not queues or handler.queue in queues}
-        if not chosen:
-            where = f" for the queues {', '.join(queues)}" if queues else ""
-            raise HandlerError(f"cannot run a worker: there are no handlers{where}; register one with @app.handler")
+        declared = self._declared
         return build_worker(
             self.store,
-            chosen,
-            self._concurrency,
-            self._breakers,
+            declared.handlers_of(queues),
+            declared.concurrency,
+            declared.breakers,
             self.settings,
             clock=self.clock,
             announce=self.hub,
-            budgets=self._budgets,
+            budgets=declared.budgets,
         )
 
     # ------------------------------------------------------------------ opening, looking, closing
@@ -361,9 +326,10 @@ class Redrive:
         if self._opened_by and self._url:  # forked: the parent's store is left alone, not even closed
             self._parents, self.store = self.store, open_store(self._url)
         await self.store.open()
-        if self._queues:
-            await self.store.declare(tuple(self._queues.values()))
-        await self._declare_subscriptions()
+        if self._declared.queues:
+            await self.store.declare(tuple(self._declared.queues.values()))
+        for wanted in self._declared.wanted_subscriptions():
+            await subscriptions.subscribe(self.store, wanted, by=self.settings.by or "app")
         self.hub.listen(log_facts, routine=logs_routine())
         self._report()
         for prepare in self._on_open:
@@ -378,16 +344,6 @@ class Redrive:
         if reporter is not None:
             self._reporters.append(reporter)
             self.hub.listen(reporter, routine=False)
-
-    async def _declare_subscriptions(self) -> None:
-        for event, handler in self._subscriptions:
-            if event in self.handlers:
-                raise SourceError(
-                    f"cannot subscribe {handler!r} to {event!r}: that kind has a handler of its own, which takes the "
-                    f"events before they are broadcast; give {self.handlers[event].name!r} another kind"
-                )
-            wanted = Subscription(event=event, handler=handler, queue=self._queue_of(handler))
-            await subscriptions.subscribe(self.store, wanted, by=self.settings.by or "app")
 
     async def close(self) -> None:
         """Close the store; what was accepted stays."""

@@ -46,7 +46,7 @@ def test_a_queue_that_makes_no_sense_is_refused_when_it_is_declared(app, options
     with pytest.raises(SettingsError) as caught:
         app.queue("q", **options)
     assert said in str(caught.value)
-    assert not app._queues
+    assert not app._declared.queues
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ async def test_a_pause_outlives_a_restart_and_another_declaration(app, driven, b
         app.queue("default", rate=100)
         await test.store.close()
         await test.store.open()
-        await test.store.declare([app._queues["default"]])
+        await test.store.declare([app._declared.queues["default"]])
         await test.run_until_idle()
         assert began == []
 

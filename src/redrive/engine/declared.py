@@ -1,0 +1,107 @@
+"""
+What an application declares.
+
+Owns its handlers, queues, breakers, retry budgets and subscriptions, each checked when it is declared. Knows no store:
+the application makes them known once a store is open.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redrive.core.breaker import BreakerRules
+from redrive.core.budget import budget_of
+from redrive.engine.handler import build_handler
+from redrive.engine.options import breaker_problems, with_defaults
+from redrive.engine.queue_limits import queue_spec
+from redrive.errors import HandlerError, SettingsError, SourceError
+from redrive.stores.contract import Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from redrive.core.budget import BudgetRules
+    from redrive.engine.handler import Handler
+    from redrive.engine.options import BreakerOptions, Options
+    from redrive.engine.queue_limits import QueueLimits
+    from redrive.stores.contract import QueueSpec
+
+
+class Declared:
+    """Handlers by kind, queues by name, and what belongs to them."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+        self.queues: dict[str, QueueSpec] = {}
+        self.concurrency: dict[str, int] = {}
+        self.breakers: dict[str, BreakerRules] = {}
+        self.budgets: dict[str, BudgetRules | None] = {}
+        self.subscriptions: list[tuple[str, str]] = []  # event and handler, both kinds
+        self._given: dict[str, Options] = {}  # what each handler was registered with
+        self._defaults: dict[str, Options] = {}  # by the first part of a kind
+
+    def add_handler(self, kind: str, function: Callable[..., Any], options: Options) -> Handler:
+        """Keep *function* as the handler of *kind*; raise HandlerError if that is impossible."""
+        if kind in self.handlers:
+            raise HandlerError(
+                f"cannot register a second handler for {kind!r}: {self.handlers[kind].name!r} has it; "
+                "give one of them another kind"
+            )
+        defaults = self._defaults.get(str(kind).partition(".")[0], {})
+        handler = build_handler(kind, function, **with_defaults(options, defaults))
+        self.handlers[kind], self._given[kind] = handler, options
+        if handler.breaker is not None:
+            self.breakers.setdefault(handler.breaker, BreakerRules())
+        return handler
+
+    def handler_defaults(self, name: str, options: Options) -> None:
+        """Give *options* to the handlers of *name* and of kinds below it, also to those registered already."""
+        self._defaults[name] = options
+        for kind in [kind for kind in self.handlers if kind.partition(".")[0] == name]:
+            function, given = self.handlers.pop(kind).function, self._given[kind]
+            self.add_handler(kind, function, given)
+
+    def handlers_of(self, queues: Sequence[str]) -> dict[str, Handler]:
+        """Return the handlers of these queues, or all if none is named; raise HandlerError if there are none."""
+        chosen = {kind: handler for kind, handler in self.handlers.items() if not queues or handler.queue in queues}
+        if not chosen:
+            where = f" for the queues {', '.join(queues)}" if queues else ""
+            raise HandlerError(f"cannot run a worker: there are no handlers{where}; register one with @app.handler")
+        return chosen
+
+    def queue(
+        self,
+        name: str,
+        limits: QueueLimits,
+        *,
+        ordered: bool,
+        retry_budget: BudgetRules | str | bool | None,
+        slips: Iterable[str],
+    ) -> None:
+        """Keep what is said of the queue *name*; raise SettingsError with every problem."""
+        self.queues[name] = queue_spec(name, limits, ordered=ordered, slips=slips)
+        if retry_budget is not None:
+            self.budgets[name] = budget_of(retry_budget)
+        if limits["concurrency"] is not None:
+            self.concurrency[name] = limits["concurrency"]
+
+    def queue_of(self, kind: str) -> str:
+        """Return the queue of the handler of *kind*."""
+        handler = self.handlers.get(kind) if isinstance(kind, str) else None  # the draft refuses what is no text
+        return "default" if handler is None else handler.queue
+
+    def breaker(self, name: str, rules: BreakerOptions) -> None:
+        """Keep the rules of the breaker *name*; raise SettingsError with every problem."""
+        if problems := list(breaker_problems(name, rules)):
+            raise SettingsError(problems)
+        self.breakers[name] = BreakerRules(**rules)
+
+    def wanted_subscriptions(self) -> Iterator[Subscription]:
+        """Yield the subscriptions; raise SourceError for an event whose letters a handler takes itself."""
+        for event, handler in self.subscriptions:
+            if event in self.handlers:
+                raise SourceError(
+                    f"cannot subscribe {handler!r} to {event!r}: that kind has a handler of its own, which takes the "
+                    f"events before they are broadcast; give {self.handlers[event].name!r} another kind"
+                )
+            yield Subscription(event=event, handler=handler, queue=self.queue_of(handler))
