@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, ParallelConsumer
 
@@ -106,6 +106,17 @@ class Stage:
             self._asker = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         place = patiently(lambda: _committed(self._asker, TopicPartition(topic or self.topic, partition)))
         return (None if place.offset < 0 else place.offset), place.metadata or ""
+
+    def end(self, partition: int = 0) -> int:
+        """Return where the log of a partition ends."""
+        with contextlib.closing(Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader"})) as reader:
+            return patiently(lambda: _ends(reader, self.topic))[partition]
+
+    def config_of(self, topic: str) -> dict[str, str]:
+        """Return the settings of *topic*."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        found = self.admin.describe_configs([resource], request_timeout=ASKING)[resource].result(LIMIT)
+        return {name: entry.value for name, entry in found.items()}
 
     def members(self) -> int:
         """Return how many members the group has, as its coordinator says."""

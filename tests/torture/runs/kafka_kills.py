@@ -84,6 +84,15 @@ class Group:
                 raise TimeoutError(message)
             time.sleep(0.1)
 
+    def await_members(self, count: int) -> None:
+        """Wait until the group has *count* members, as its coordinator says."""
+        end = time.monotonic() + PATIENCE
+        while (now := self.stage.members()) != count:
+            if time.monotonic() > end:
+                message = f"the group has {now} members and not {count} after {PATIENCE} s"
+                raise TimeoutError(message)
+            time.sleep(0.05)
+
     def kill(self, which: int) -> None:
         """Kill a member, which a failpoint may have done before."""
         member = self._members.pop(which)
@@ -181,5 +190,6 @@ def _blame(outcome: Outcome, what: str, found: set[object] | set[int] | set[byte
 def named_points() -> list[str]:
     """Return every failpoint that a member passes between poll and commit."""
     room = ROOT / "src" / "redrive" / "sources" / "kafka"
-    texts = [(room / name).read_text() for name in ("poller.py", "publisher.py", "commits.py")]
+    names = ("control/poller.py", "dead_letters/publisher.py", "control/commits.py")
+    texts = [(room / name).read_text() for name in names]
     return sorted({name for text in texts for name in re.findall(r'\bhit\("([^"]+)"\)', text)})
