@@ -113,8 +113,8 @@ SERVED += "consumer = ParallelConsumer(['orders'], ship, group='shipping', kafka
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["served:consumer", "--servers", "elsewhere:9092", "--group", "g"], "says itself what --group, --servers"),
-        (["served:consumer", "--ordering", "partition"], "says itself what --ordering"),
+        (["served:consumer", "--servers", "elsewhere:9092", "--group", "g"], "has its own --group, --servers"),
+        (["served:consumer", "--ordering", "partition"], "has its own --ordering"),
         (["served:consumer", "--processes", "2"], "kafka.group_instance_id names one member"),
         (["served:ship", "--group", "g"], "needs --topic and --group"),
         (["served:ship", "--topic", "orders"], "needs --topic and --group"),

@@ -1,4 +1,8 @@
-"""`redrive kafka collect`: dead-letter topics into the store, and replayed letters back to their topics."""
+"""
+`redrive kafka collect`: dead-letter topics into the store, and replayed letters back to their topics.
+
+Owns the command, which runs a collector and a worker that sends letters back. Knows no record.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,14 @@ def collect(
     servers: Annotated[
         str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")
     ] = None,
-    group: Annotated[str, typer.Option(help="The consumer group that remembers how far it came.")] = "redrive-collect",
+    group: Annotated[str, typer.Option(help="The consumer group that keeps its progress.")] = "redrive-collect",
     queue: Annotated[str, typer.Option(help="The queue that keeps the letters.")] = "kafka",
     once: Annotated[bool, typer.Option("--once", help="End once everything there is now is done.")] = False,
     send: Annotated[bool, typer.Option("--send/--no-send", help="Send replayed letters back to their topics.")] = True,
     allow: Annotated[list[str] | None, typer.Option(help="Send only to this topic; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep dead letters of topics as failed letters. Those that are replayed are sent home."""
+    """Keep dead letters of topics as failed letters. Replayed letters are sent back to their topics."""
     import asyncio
 
     from redrive.app import Redrive

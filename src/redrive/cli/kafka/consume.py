@@ -49,7 +49,7 @@ def consume(
     ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
-    """Consume until told to stop. SIGTERM or SIGINT drains, commits and leaves the group."""
+    """Consume until stopped. SIGTERM or SIGINT drains, commits and leaves the group."""
     import asyncio
 
     from redrive.cli.run.supervisor import hold_lifeline, slot
@@ -77,7 +77,7 @@ def consume(
 
 @contextmanager
 def _metrics(consumer: ParallelConsumer, host: str, port: int | None) -> Iterator[None]:
-    """Serve metrics meanwhile, if a port is given."""
+    """Serve metrics while the consumer runs, if a port is given."""
     if port is None:
         yield
         return
@@ -99,9 +99,7 @@ def _consumer(
     if isinstance(found, ParallelConsumer):
         given = {"--topic": topics, "--group": group, "--servers": servers, "--ordering": ordering}
         if idle := [word for word, value in given.items() if value]:
-            raise typer.BadParameter(
-                f"{name} is a consumer and says itself what {', '.join(idle)} would say; leave it out"
-            )
+            raise typer.BadParameter(f"{name} is a consumer and has its own {', '.join(idle)}; leave it out")
         return found
     if not callable(found) and not isinstance(found, WorkerFactory):
         raise HandlerError(f"cannot run {name!r}: it is a {type(found).__name__}, not a ParallelConsumer or a worker")

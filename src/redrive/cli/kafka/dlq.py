@@ -44,7 +44,7 @@ def ls(
     key: Key = None, header: Header = None, since: Since = None, until: Until = None,
     partition: Partition = None, first: First = None, last: Last = None, limit: Limit = 50, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """List dead letters with their keys. Each says where it stands, and when and why it died."""
+    """List dead letters: position, time, key, and why each died."""
     from itertools import islice
 
     from redrive.sources.kafka.replay.replay import browse
@@ -131,14 +131,14 @@ def _line(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _shown(line: dict[str, Any]) -> dict[str, Any]:
-    """Return *line* as people read it: one text says what it died of, and its type if that says more."""
+    """Return *line* for the table: one text has the error and, if it adds something, its type."""
     kind, reason = line["exception"].rpartition(".")[2], line["reason"]
     error = f"{kind}: {reason}" if kind and reason != line["exception"] else reason or kind
     return line | {"at": line["timestamp"], "why": line["disposition"], "tries": line["attempt"], "error": error}
 
 
 def _instant(ms: int) -> datetime | None:
-    """Return a time of a record; one that nobody can have meant is none."""
+    """Return the time of a record, None if it is out of range."""
     from datetime import UTC, datetime
 
     try:
@@ -148,7 +148,7 @@ def _instant(ms: int) -> datetime | None:
 
 
 def _key_text(key: bytes | None) -> str | None:
-    """Return *key* as `--key` and `release` take it."""
+    """Return *key* as `--key` and `unpark` take it."""
     from redrive.sources.kafka.records.messages import key_text
 
     return None if key is None else key_text(key)

@@ -43,12 +43,12 @@ def replay(
     ctx: typer.Context, topic: Topic, *, servers: Servers = None, disposition: Disposition = None,
     exception: Exception_ = None, key: Key = None, header: Header = None, since: Since = None, until: Until = None,
     partition: Partition = None, first: First = None, last: Last = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them; without a filter this must be said.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All of them; needed where there is no filter.")] = False,
     allow: Annotated[list[str] | None, typer.Option(help="Another topic that may be written to.")] = None,
     max_replays: MaxReplays = 3,
     rate: Annotated[float | None, typer.Option(min=0.1, help="So many a second.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    transactional: Annotated[bool, typer.Option("--transactional", help="Send each once, whatever happens.")] = False,
+    transactional: Annotated[bool, typer.Option("--transactional", help="Send and commit in one transaction.")] = False,
     reason: Reason = "", by: By = "", yes: Yes = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Send dead letters back to the topic they came from. The same command continues where it stopped."""

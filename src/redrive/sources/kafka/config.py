@@ -50,7 +50,7 @@ def _refuse(problems: list[str]) -> None:
 
 
 def _by_earlier_names(kind: type[_C]) -> type[_C]:
-    """Let *kind* also take its keys in capitals, as an earlier consumer wrote some of them."""
+    """Let *kind* also accept its keys in capitals, as an earlier consumer named some of them."""
     made: Any = kind.__init__
 
     @wraps(made)
@@ -68,7 +68,7 @@ def _by_earlier_names(kind: type[_C]) -> type[_C]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionConfig:
     """
-    How work items run and how often they are tried; raises SettingsError with every problem at once.
+    How work items run and how often they are tried; raises SettingsError with every problem.
 
     *max_retries* is the number of tries, the first included: 1 means one try. Waits are
     min(*retry_backoff_ms* · 2^(n-1), *max_retry_backoff_ms*) plus up to *retry_jitter_ms*; without
@@ -78,8 +78,8 @@ class ExecutionConfig:
     mode: Mode = "async"
     max_in_flight: int = 1000  # work items that run at once; those that wait for a retry do not count
     adaptive_concurrency: bool = False  # run fewer than max_in_flight while tries fail or become slow
-    min_in_flight: int = 0  # … but never fewer than this; 0: a quarter of max_in_flight
-    adaptive_interval_ms: int = 1000  # how often that is thought over
+    min_in_flight: int = 0  # the fewest that adaptive_concurrency runs; 0: a quarter of max_in_flight
+    adaptive_interval_ms: int = 1000  # how often adaptive_concurrency decides
     max_retries: int = 3
     retry_backoff_ms: int = 1000
     exponential_backoff: bool = True
@@ -89,11 +89,11 @@ class ExecutionConfig:
     task_timeout_ms: int | None = 30_000  # a try
     terminal_errors: ErrorNames = ()
     retryable_errors: ErrorNames = ()
-    tracebacks: bool = False  # dead letters carry where their last error was raised, in a header
+    tracebacks: bool = False  # dead letters have the traceback of their last error in a header
     batch_size: int | None = None  # the worker takes a list of up to so many records; None: one record
     worker_pool_size: int = 8  # threads, for workers that are not async
     process_count: int = 8
-    max_revoke_grace_ms: int = 5000  # how long a partition that is taken away waits for what runs
+    max_revoke_grace_ms: int = 5000  # how long a revoked partition waits for running records
     shutdown_drain_timeout_ms: int = 5000
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class ExecutionConfig:
 
     @property
     def rules(self) -> Rules:
-        """How errors of a worker are judged, and what is kept of them."""
+        """How a worker's errors are classified, and what is kept of them."""
         return _TRACED if self.tracebacks else KAFKA
 
     @property
@@ -146,24 +146,24 @@ class KafkaConfig:
     session_timeout_ms: int | None = None
     poll_batch_size: int = 1000
     queue_max_messages: int = 20_000  # records in memory that are neither handled nor dead-lettered
-    message_cache_max_bytes: int = 64 * _MIB  # … and their bytes
+    message_cache_max_bytes: int = 64 * _MIB  # bytes of these records
     commit_interval_ms: int = 1000
     crash_loop_limit: int = 3  # starts without progress or a clean end, before records run one at a time; 0: never
     stall_after_ms: int = 60_000  # a partition whose watermark stands still for longer is reported
-    stall_policy: StallPolicy = "warn"  # … or its first record becomes a dead letter, or the consumer leaves the group
+    stall_policy: StallPolicy = "warn"  # dlq_head dead-letters its first record, leave_group stops the consumer
     dlq_enabled: bool = True
     dlq_topic_suffix: str = ".dlq"
     dlq_create_topics: bool = True
     dlq_retention_ms: int = 30 * _DAY_MS  # of topics that are created here
     dlq_flush_timeout_ms: int = 5000  # how long one publish may take
     dlq_spill_folder: str = ""  # where values go that are too large for the dead-letter topic
-    dlq_oversize: str = "halt"  # … or, without it: halt the partition, or pointer: cut them and name the source record
-    dlq_flood_limit: int = 0  # so many failures in a row, without a success, pause the consumer; 0: never
+    dlq_oversize: str = "halt"  # without a spill folder: halt the partition, or pointer: cut values and name the source
+    dlq_flood_limit: int = 0  # failures in a row, without a success, that pause the consumer; 0: never
     dlq_flood_cooldown_ms: int = 5000  # how long it then waits before it tries one of them again
-    dlq_park_keys: bool = False  # after a dead letter, later records of its key go behind it until it is released
+    dlq_park_keys: bool = False  # after a dead letter, later records of its key follow it until the key is unparked
     exactly_once: bool = False  # outputs, dead letters and offsets in one transaction
-    transactional_id: str = ""  # of this instance, and of no other; made up if empty
-    transaction_timeout_ms: int = 15_000  # after which the broker aborts what a dead instance left open
+    transactional_id: str = ""  # unique to this instance; generated if empty
+    transaction_timeout_ms: int = 15_000  # after which the broker aborts the open transaction of a dead instance
     security_protocol: str | None = None
     sasl_mechanisms: str | None = None
     sasl_username: str | None = None

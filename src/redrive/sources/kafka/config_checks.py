@@ -21,7 +21,7 @@ Mode = Literal["async", "process"]
 Protocol = Literal["classic", "consumer"]
 StallPolicy = Literal["warn", "dlq_head", "leave_group"]
 _LONGEST_TOPIC = 249
-_MOST_STARTS = 12  # the note beside an offset has one digit, and three more are needed to convict a record
+_MOST_STARTS = 12  # the start note has one digit, and a conviction needs three more starts
 _TOPIC_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _NOT_OF_CONSUMER_PROTOCOL = (
     "session.timeout.ms",
@@ -29,7 +29,7 @@ _NOT_OF_CONSUMER_PROTOCOL = (
     "partition.assignment.strategy",
     "group.protocol.type",
 )
-# A client ignores a setting that is for the other kind; from `settings` it gets its own.
+# Settings that a client of that kind does not know; `settings` may hold those of both.
 NOT_OF = {
     "producer": frozenset({
         "auto.commit.interval.ms", "auto.offset.reset", "check.crcs", "consume.callback.max.messages",
@@ -47,7 +47,7 @@ NOT_OF = {
         "request.timeout.ms", "retries", "sticky.partitioning.linger.ms",
     }),
 }  # fmt: skip
-# What the consumer's promises rest on; another value would break them without a word.
+# The consumer's promises rest on these; another value would break them silently.
 _OURS = (
     "enable.auto.commit",
     "enable.auto.offset.store",
@@ -61,7 +61,7 @@ _OURS = (
     "transactional.id",
     "transaction.timeout.ms",
 )
-_INSTEAD = {  # what says it in our own words
+_INSTEAD = {  # our own key for it
     "message.timeout.ms": "dlq_flush_timeout_ms",
     "transactional.id": "transactional_id",
     "transaction.timeout.ms": "transaction_timeout_ms",
@@ -113,7 +113,7 @@ def type_problems(config: Any, room: str) -> Iterator[str]:
             yield f"{room}.{name} is {value!r} and must be true or false"
 
 
-_MOST_AT_ONCE = 1_000_000  # records that the client hands over in one call
+_MOST_AT_ONCE = 1_000_000  # records in one call of the client
 
 
 def _is_number(value: object, name: str) -> bool:
@@ -163,7 +163,7 @@ _NOT_EXACT = ("crash_loop_limit", "dlq_flush_timeout_ms", "dlq_oversize", "dlq_s
 
 
 def _idle_problems(config: Any) -> Iterator[str]:
-    """Say which settings would be ignored: whoever gives one relies on it."""
+    """Yield settings that would be ignored: a user who sets one relies on it."""
     defaults = {each.name: each.default for each in fields(config)}
     for name in _NOT_EXACT if config.exactly_once else ():
         if getattr(config, name) not in (defaults[name], 0):

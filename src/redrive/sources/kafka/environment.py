@@ -1,9 +1,9 @@
 """
-The configurations of a Kafka consumer as environment variables say them.
+The configurations of a Kafka consumer from environment variables.
 
-Owns the names of the variables, how their texts read, the names that an earlier consumer had for
-the same, and which names look like a slip. Gets the variables handed in, and never says what is in
-one that may hold a secret. Knows neither defaults nor bounds.
+Owns the names of the variables, how their texts are parsed, the names that an earlier consumer had for them, and
+which unknown names look like a typing error. The caller passes the variables; the value of one that may hold a secret
+is never shown. Knows neither defaults nor bounds.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", 
 _LISTS = frozenset({"terminal_errors", "retryable_errors", "bootstrap_servers"})
 _OBJECTS = frozenset({"settings", "consumer_settings", "producer_settings"})
 _LIST, _OBJECT = list[str], dict[str, str | int | float | bool]
-_NO_LIST = "begins like a JSON list and is none of texts; write it as one, or a,b,c"
-_NO_OBJECT = (  # the text itself may be a secret
-    'is no JSON object of texts, numbers, true and false, such as {"client.id": "shop"}; what it says is not shown'
+_NO_LIST = 'begins like a JSON list but is no list of texts; write ["a", "b"], or a,b'
+_NO_OBJECT = (  # the value may be a secret
+    'is no JSON object of texts, numbers, true and false, such as {"client.id": "shop"}; its value is not shown'
 )
-_CLOSE = 0.85  # how alike an unknown variable must be to be taken for a slip
+_CLOSE = 0.85  # similarity from which an unknown variable counts as a typing error
 
 
 def read_configs(
@@ -42,7 +42,7 @@ def read_configs(
     """
     Return both configurations from `EXECUTION_MAX_RETRIES`, `KAFKA_DLQ_ENABLED` … in *variables*.
 
-    What *execution* and *kafka* say wins. Raise SettingsError with every problem of both.
+    Values in *execution* and *kafka* win. Raise SettingsError with every problem of both.
     """
     mode = (execution or {}).get("mode") or variables.get("EXECUTION_MODE", "").strip()
     texts = {**_earlier(variables, mode), **variables}
@@ -61,14 +61,14 @@ def read_configs(
 
 
 def unread(variables: Mapping[str, str]) -> list[str]:
-    """Say which *variables* look as if they were meant for a Kafka consumer and are read by nobody."""
+    """Return a sentence for each of *variables* that seems to be meant for a Kafka consumer and is not read."""
     known = list(_known())
     told = {name: _slip(name, known) for name in sorted(variables) if name not in known and _now(name) is None}
     return [f"the variable {name} is not read: {why}" for name, why in told.items() if why]
 
 
 def _slip(name: str, known: list[str]) -> str:
-    """Return what is wrong with *name*, or nothing: `KAFKA_…` may be another program's."""
+    """Return what is wrong with *name*, or nothing: `KAFKA_…` may belong to another program."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
     if close and name.startswith(tuple(_PREFIXES)):
         return f"did you mean {close[0]}?"
@@ -88,12 +88,12 @@ def _known() -> dict[str, str]:
 
 # ---------------------------------------------------------------------- names of an earlier consumer
 
-_NESTED = (  # what stood in something else; the order matters
+_NESTED = (  # prefixes of nested settings; the order matters
     ("KAFKA_PARALLEL_CONSUMER__", "PARALLEL_CONSUMER_"),
     ("PARALLEL_CONSUMER_EXECUTION__", "EXECUTION_"),
     ("EXECUTION_PROCESS_CONFIG__", "PROCESS_"),
 )
-_EARLIER = {  # to our own name, and the mode in which it had an effect
+_EARLIER = {  # our own name, and the mode in which the old one had an effect
     "PARALLEL_CONSUMER_POLL_BATCH_SIZE": ("KAFKA_POLL_BATCH_SIZE", ""),
     "PARALLEL_CONSUMER_QUEUE_MAX_MESSAGES": ("KAFKA_QUEUE_MAX_MESSAGES", ""),
     "PARALLEL_CONSUMER_MESSAGE_CACHE_MAX_BYTES": ("KAFKA_MESSAGE_CACHE_MAX_BYTES", ""),
@@ -110,7 +110,7 @@ _ONLY_EARLIER = frozenset({
 
 
 def _earlier(variables: Mapping[str, str], mode: str) -> dict[str, str]:
-    """Return what *variables* say by earlier names, by ours; what is nested deeper wins, as it did there."""
+    """Return the values of earlier names by our names; a deeper nested one wins, as it did there."""
     found: dict[str, str] = {}
     for name in sorted(variables, key=lambda each: each.count("__")):
         now = _now(name)
@@ -120,7 +120,7 @@ def _earlier(variables: Mapping[str, str], mode: str) -> dict[str, str]:
 
 
 def _now(name: str) -> tuple[str, str] | None:
-    """Return what an earlier *name* is called here and the mode it is for, if there is such a thing."""
+    """Return our name for an earlier *name* and the mode it is for, or None."""
     flat = name
     for before, after in _NESTED:
         if flat.startswith(before):
@@ -132,7 +132,7 @@ def _now(name: str) -> tuple[str, str] | None:
 
 
 def _from_texts(prefix: str, kind: Any, texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values of *kind*, and what is wrong with those that cannot be read, both by key."""
+    """Return the values of *kind*, and the problems of those that cannot be parsed, both by key."""
     values: dict[str, Any] = {}
     problems: dict[str, str] = {}
     for name in (each.name for each in _fields(kind)):
@@ -141,13 +141,13 @@ def _from_texts(prefix: str, kind: Any, texts: Mapping[str, str]) -> tuple[dict[
             continue
         try:
             values[name] = _value(name, texts[variable])
-        except ValueError:  # what JSON does not allow, bytes that are no text included
+        except ValueError:  # invalid JSON, or bytes that are no text
             problems[name] = f"{variable} {_NO_OBJECT if name in _OBJECTS else _NO_LIST}"
     return values, problems
 
 
 def _value(name: str, text: str) -> Any:
-    """Return *text* as the value of *name*; what does not read stays text, and is then refused by its name."""
+    """Return *text* as the value of *name*; what cannot be parsed stays text, which the checks then refuse."""
     word = text.strip()
     if name in LEAST:
         return None if word.lower() == "none" and name in MAY_BE_NONE else _whole(word)

@@ -1,8 +1,8 @@
 """
-What happens to a consumer as a member of its group, said in the log.
+Facts of a consumer in its group, in the log.
 
-Owns these facts and how partitions are named in them: `orders[0-3,7]`. Each is one line with fields,
-as those of workers are. Knows no Kafka client.
+Owns these facts and how they name partitions: `orders[0-3,7]`. Each is one line with fields, like the facts of
+workers. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ConsumerStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionsAssigned(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions were given to a consumer; with none, others of its group have them all."""
+    """Partitions were assigned to a consumer; none means that other members of the group have them all."""
 
     name: ClassVar[str] = "redrive.kafka.partitions.assigned"
     group: str
@@ -35,7 +35,7 @@ class PartitionsAssigned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionsRevoked(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions were taken from a consumer, which had finished with them; lost ones it had to let go at once."""
+    """Partitions were revoked after the consumer had drained them; lost ones were revoked at once."""
 
     name: ClassVar[str] = "redrive.kafka.partitions.revoked"
     group: str
@@ -55,7 +55,7 @@ class ConsumerStopped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionPlace(Protocol):
-    """A partition, however it is kept."""
+    """A topic and the number of a partition."""
 
     topic: str
     partition: int
@@ -71,19 +71,19 @@ def tell(fact: Fact) -> None:
 
 
 def tell_assigned(group: str, places: Iterable[PartitionPlace], assigned: int) -> None:
-    """Say that *places* are ours now, *assigned* in all."""
+    """Log that *places* were assigned, *assigned* in total."""
     names = named((place.topic, place.partition) for place in places)
     tell(PartitionsAssigned(group=group, partitions=names, assigned=assigned))
 
 
 def tell_revoked(group: str, places: Iterable[PartitionPlace], assigned: int, *, lost: bool = False) -> None:
-    """Say that *places* are no longer ours, if there are any, and how many are left."""
+    """Log that *places*, if there are any, were revoked, and how many are left."""
     if names := named((place.topic, place.partition) for place in places):
         tell(PartitionsRevoked(group=group, partitions=names, assigned=assigned, lost=lost))
 
 
 def named(places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-    """Return partitions by topic, in order, those that follow each other as one span."""
+    """Return partitions by topic, in order, with consecutive numbers as one span."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(places):
         by_topic.setdefault(topic, []).append(number)

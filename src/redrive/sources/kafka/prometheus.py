@@ -3,7 +3,7 @@ A Kafka consumer's metrics for Prometheus; needs the extra `prometheus`.
 
 Owns the collector that looks at a consumer at each scrape, and the page it is served on. A
 scrape asks no broker: it shows what the control thread last saw, a second ago at most. What
-is counted is said in `metrics`.
+is counted stands in `metrics`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KafkaCollector:
         return list(_families().values())
 
     def collect(self) -> Iterator[Any]:
-        """Yield what the consumers have done, and where they stand."""
+        """Yield the counts and the status of the consumers."""
         families = _families()
         amounts: Counter[tuple[str, tuple[str, ...]]] = Counter()
         for consumer in self._consumers:

@@ -45,7 +45,7 @@ class MovedClock(Protocol):
 
 
 class PublishedDeadLetter(msgspec.Struct, frozen=True):
-    """What would be published to the dead-letter topic."""
+    """A message that the consumer would publish to the dead-letter topic."""
 
     topic: str
     key: bytes | None
@@ -84,7 +84,7 @@ class WorkerDrive:
         self, value: bytes | None, *, key: bytes | None = None, topic: str = "orders", partition: int = 0,
         headers: tuple[Header, ...] = (),
     ) -> Record:  # fmt: skip
-        """Let a record arrive; its worker may begin at once."""
+        """Let a record arrive; its worker may start at once."""
         place = self._assignments.setdefault((topic, partition), Assignment(topic, partition, 1))
         offset = self._offsets[place] = self._offsets.get(place, -1) + 1
         record = Record(place, offset, key, value, headers, self.clock.wall_us() // 1000, 1)

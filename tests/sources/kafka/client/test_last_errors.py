@@ -39,7 +39,7 @@ async def twins(first, second, has_joined):
     ("protocol", "loser", "words"),
     [
         ("classic", 0, "Static consumer fenced.*; another member has taken this group_instance_id; give each its own"),
-        ("consumer", 1, "still used by another.*; another member has this group_instance_id; give each its own, or"),
+        ("consumer", 1, "still used by another.*; another member has this group_instance_id; give each its own or"),
     ],
     ids=["classic", "consumer"],
 )
@@ -98,7 +98,7 @@ async def test_without_an_offset_to_begin_at_a_consumer_that_may_not_choose_one_
     if committed is not None:
         place_group(stage, committed)
     consumer = stage.consumer(ignore, auto_offset_reset="error")
-    words = rf"cannot consume {stage.topic}\[0\]: .*{why}.*; let auto_offset_reset be earliest or latest, or set"
+    words = rf"cannot consume {stage.topic}\[0\]: .*{why}.*; set auto_offset_reset to earliest or latest, or set"
     with pytest.raises(SourceError, match=words):
         await asyncio.wait_for(consumer.run(), LIMIT)
     assert consumer.health.status == "red"
@@ -112,7 +112,7 @@ async def test_without_an_offset_to_begin_at_a_consumer_that_may_not_choose_one_
     ("cause", "way"),
     [
         (KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED).str(), "allow this client the group"),
-        ("Broker: it rains", "this client cannot go on: mend the cause and start it again"),
+        ("Broker: it rains", "this client cannot go on: fix the cause and start it again"),
     ],
 )
 def test_the_way_out_of_a_fatal_error_is_that_of_its_cause(cause, way):

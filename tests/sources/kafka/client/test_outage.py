@@ -119,4 +119,4 @@ def test_one_broker_that_is_away_is_passed_on_once_a_minute(caplog):
     for _ in range(70):
         outage(KafkaError(KafkaError._TRANSPORT, "node 2: connection refused"))
         clock.advance(1)
-    assert lines(caplog, "node 2") == ["the client says: node 2: connection refused"] * 2
+    assert lines(caplog, "node 2") == ["the Kafka client reports: node 2: connection refused"] * 2

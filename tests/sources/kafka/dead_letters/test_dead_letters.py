@@ -89,7 +89,7 @@ async def test_a_broker_that_is_away_when_a_topic_is_new_is_asked_again_for_its_
     monkeypatch.setattr(topics, "_LIMIT", 0.0)  # nobody answers in no time
     consumer = stage.consumer(rejects_bad, topics=[f"^{stage.topic}$"])
     async with running(consumer):
-        await until(lambda: any("has not said yet" in why for why in consumer.health.reasons))
+        await until(lambda: any("has not answered yet" in why for why in consumer.health.reasons))
         monkeypatch.undo()
         await until(lambda: stage.committed(2) == 1)
         await until(lambda: not consumer.health.reasons)

@@ -1,1 +1,1 @@
-"""What librdkafka is told, and what its answers mean."""
+"""The settings and the errors of the librdkafka clients."""

@@ -1,9 +1,9 @@
 """
-The client's errors in words, with the way out.
+Errors of the Kafka client as text, with the way out.
 
-Owns what people read when a broker does not answer, does not know a topic or does not allow
-something. The client's own words for an outage say only that there is one, so that those that it
-says beside them, to whoever listens, are kept. Never says a password.
+Owns what operators read when a broker does not answer, does not know a topic or refuses access. The client's error
+for an outage does not tell its cause, so `Heard` keeps the last error that the client reported through its callback.
+Never shows a password.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 if TYPE_CHECKING:
     from redrive.sources.kafka.config import KafkaConfig
 
-# The names with an underscore are the client's own, for errors that no broker sent.
+# Names with an underscore are the client's own errors, not the broker's.
 _AWAY = frozenset({
     KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,  # noqa: SLF001
 })  # fmt: skip
@@ -26,14 +26,14 @@ _WAYS = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "allow this client the group",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow this client the transactional id",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "allow this client to",
-    KafkaError._AUTHENTICATION: "see user, password and certificates",  # noqa: SLF001
-    # One group_instance_id for two members: the classic protocol ends who had it first, the other one who comes later.
+    KafkaError._AUTHENTICATION: "check user, password and certificates",  # noqa: SLF001
+    # Two members with one group_instance_id: the classic protocol ends the first, the consumer protocol the second.
     KafkaError.FENCED_INSTANCE_ID: "another member has taken this group_instance_id; give each its own",
     KafkaError.UNRELEASED_INSTANCE_ID: (
-        "another member has this group_instance_id; give each its own, or, if that one died, "
+        "another member has this group_instance_id; give each its own or, if that member died, "
         "start again once its session has ended"
     ),
-    KafkaError._AUTO_OFFSET_RESET: "let auto_offset_reset be earliest or latest, or set the group's offsets",  # noqa: SLF001
+    KafkaError._AUTO_OFFSET_RESET: "set auto_offset_reset to earliest or latest, or set the group's offsets",  # noqa: SLF001
 }
 _FINAL = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -42,24 +42,24 @@ _FINAL = frozenset({
 
 
 class Heard:
-    """Keeps the last thing that a client says went wrong; give it to a client as its `error_cb`."""
+    """Keeps the last error that a client reports; pass it to a client as its `error_cb`."""
 
     def __init__(self) -> None:
         self.last = ""
 
     def __call__(self, error: KafkaError) -> None:
-        """Take in one error; that all brokers are away only sums up those before it."""
+        """Keep *error*, unless it only tells that all brokers are down: the one before it has the cause."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
             self.last = error.str()
 
 
 def is_final(error: KafkaError) -> bool:
-    """Whether a consumer that hears *error* would consume nothing any more; `fatal()` is not set on all of these."""
+    """Whether a consumer cannot go on after *error*; `fatal()` is not set on all of these."""
     return error.fatal() or error.code() in _FINAL
 
 
 def said(error: KafkaError, config: KafkaConfig, heard: Heard | None = None) -> str:
-    """Return *error* in words; *heard* is what the same client said beside it."""
+    """Return *error* as text with the way out; *heard* has the last error of the same client's callback."""
     if error.code() in _AWAY:
         why = f" ({heard.last})" if heard is not None and heard.last else f" ({error.str()})"
         return f"no broker answers at {_servers(config)}{why}; see KAFKA_BOOTSTRAP_SERVERS and the broker"
@@ -70,8 +70,10 @@ def said(error: KafkaError, config: KafkaConfig, heard: Heard | None = None) -> 
 def _way(error: KafkaError) -> str:
     if error.code() != KafkaError._FATAL:  # noqa: SLF001
         return _WAYS.get(error.code(), "")
-    ways = (way for code, way in _WAYS.items() if KafkaError(code).str() in error.str())  # its cause is in words only
-    return next(ways, "this client cannot go on: mend the cause and start it again")
+    ways = (
+        way for code, way in _WAYS.items() if KafkaError(code).str() in error.str()
+    )  # its cause is only in its text
+    return next(ways, "this client cannot go on: fix the cause and start it again")
 
 
 def _servers(config: KafkaConfig) -> str:

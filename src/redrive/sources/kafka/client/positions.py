@@ -1,10 +1,9 @@
 """
-What an earlier owner of a partition left for us.
+Where an assigned partition begins.
 
-Owns reading what was committed, and the map of what is done beyond it, when partitions are
-assigned, and where they begin. The client is never left to find that out by itself: if the
-coordinator that it asks is only just starting, it does not ask again, and stands still for good.
-Blocks; used by the thread that polls only.
+Owns reading the committed offset and the map of what is done beyond it. The client is not left to read the committed
+offset by itself: if the coordinator is just starting, the client does not ask again and never fetches. Blocks; used
+by the polling thread only.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.offsets.tracker import Ranges
 
 _log = logging.getLogger("redrive.kafka")
-_GLANCE = 2.0  # seconds for a request to the broker, while somebody may want us to stop
+_GLANCE = 2.0  # seconds for a request; a request to stop is noticed after that
 _REST = 0.1  # seconds between two of them
 _REFUSALS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
 _GONE = frozenset({
@@ -49,9 +48,9 @@ def committed(
     consumer: Consumer, places: list[TopicPartition], clock: Clock, is_stopping: Callable[[], bool]
 ) -> list[TopicPartition]:
     """
-    Return *places* with what was committed there: ask until it is known, or return none if we are to stop.
+    Return *places* with their committed offsets: retry until they are known; return none if the consumer stops.
 
-    Raise SourceError if it will never be told.
+    Raise SourceError if retrying is pointless.
     """
     while not is_stopping():
         try:
@@ -62,33 +61,33 @@ def committed(
         if not errors:
             return found
         if errors[0].fatal() or errors[0].code() in _REFUSALS:
-            raise SourceError(f"what was committed cannot be read: {errors[0].str()}; allow this client its group")
-        _log.warning("what was committed cannot be read, and will be asked for again: %s", errors[0].str())
+            raise SourceError(f"cannot read the committed offsets: {errors[0].str()}; allow this client its group")
+        _log.warning("cannot read the committed offsets yet, will retry: %s", errors[0].str())
         clock.block(_REST)
     return []
 
 
 def start_of(place: TopicPartition, reset: str) -> TopicPartition:
-    """Return where to begin at *place*: at what was committed, else where *reset*, a client's setting, says."""
+    """Return where to begin at *place*: at the committed offset or, without one, where auto.offset.reset says."""
     offset = place.offset if place.offset >= 0 else _RESETS.get(reset, OFFSET_INVALID)
     return TopicPartition(place.topic, place.partition, offset)
 
 
 def begin(consumer: Consumer, starts: list[TopicPartition], *, cooperative: bool) -> None:
-    """Consume from *starts* on; *cooperative* ones come beside those that we have."""
+    """Consume from *starts* on; *cooperative* ones are added to the assigned ones."""
     if cooperative:
         consumer.incremental_assign(starts)
     else:
         consumer.assign(starts)
     if starts:
-        consumer.resume(starts)  # the client keeps a partition paused that was so when it was taken away
+        consumer.resume(starts)  # the client keeps a partition paused that was paused when it was revoked
 
 
 def done_beyond(consumer: Consumer, place: TopicPartition, clock: Clock, is_stopping: Callable[[], bool]) -> Ranges:
     """
-    Return what is done beyond the offset of *place*: ask until it is known, or return none if we are to stop.
+    Return what is done beyond the offset of *place*: retry until it is known; return none if the consumer stops.
 
-    Raise SourceError if it will never be told.
+    Raise SourceError if retrying is pointless.
     """
     text = read_note(place.metadata)[1] if place.offset >= 0 else ""
     while text and not is_stopping():
@@ -98,7 +97,11 @@ def done_beyond(consumer: Consumer, place: TopicPartition, clock: Clock, is_stop
             if error.args[0].code() in _GONE:
                 return []
             if error.args[0].fatal() or error.args[0].code() in _REFUSALS:
-                raise SourceError(f"the end of {place.topic!r} cannot be read: {error.args[0].str()}") from None
-            _log.warning("the end of %s[%d] is asked for again: %s", place.topic, place.partition, error.args[0].str())
+                raise SourceError(
+                    f"cannot read the end of {place.topic!r}: {error.args[0].str()}; allow this client the topic"
+                ) from None
+            _log.warning(
+                "cannot read the end of %s[%d] yet, will retry: %s", place.topic, place.partition, error.args[0].str()
+            )
             clock.block(_REST)
     return []

@@ -42,7 +42,7 @@ _ANY_PARTITION = -1
 
 
 class HaltsPartitions(Protocol):
-    """Who is told that a partition's dead letters are refused, and accepted again."""
+    """Gets the partitions whose dead letters the broker refuses, and accepts again."""
 
     def halt(self, assignment: Assignment, why: str) -> None:
         """Note that the broker refuses dead letters of *assignment*."""

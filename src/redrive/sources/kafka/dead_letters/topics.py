@@ -1,10 +1,9 @@
 """
 Dead-letter topics.
 
-Owns their creation, with as many partitions as their source, and the refusal of one that would
-lose dead letters or may not be written to. `prepare` blocks and is called before consuming; later,
-when a topic is new to us or its dead letters are not taken, a thread asks, and the control thread
-hears the answer.
+Owns their creation, with as many partitions as their source, and the refusal of one that would lose dead letters or
+that this client may not write to. `prepare` blocks and is called before consuming. Later, for a new topic or one that
+refuses dead letters, a thread asks the broker, and the control thread takes the answer in. Knows no dead letter.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _LIMIT = 15.0  # seconds for one request
-_LATE = 5.0  # seconds that the client may be late to say that it got no answer
+_LATE = 5.0  # seconds that the client may be late to report a timeout
 _T = TypeVar("_T")
 _AWAY = frozenset({
     KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's own names
     KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.BROKER_NOT_AVAILABLE,
 })  # fmt: skip
 _UNBORN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
-_BIRTH = 10.0  # seconds within which every node knows a topic that was just made
-_AGAIN = 0.05  # seconds until it is asked again
-_IDENTITY = ("sasl.", "ssl.", "security.", "oauth")  # how settings begin that say who a client is
+_BIRTH = 10.0  # seconds within which every node knows a new topic
+_AGAIN = 0.05  # seconds between two requests
+_IDENTITY = ("sasl.", "ssl.", "security.", "oauth")  # prefixes of the settings that identify a client
 _ROOM = 65_536  # bytes that our headers may add to the largest record
 
 
 class _Purpose(NamedTuple):
-    """What a topic is for, and how to do without."""
+    """What a topic is for, and the setting that does without it."""
 
     topic: str
     without: str
@@ -60,7 +59,7 @@ _PARKED_KEYS = _Purpose("topic of parked keys", "dlq_park_keys=False")
 
 
 class BrokerAway(SourceError):
-    """The broker gave no answer; it may later."""
+    """The broker did not answer; it may later."""
 
 
 class DeadLetterTopics:
@@ -71,38 +70,40 @@ class DeadLetterTopics:
         settings = config.client_settings("producer")
         self._admin = AdminClient(settings)
         own = {name: value for name, value in config.producer_settings.items() if name.startswith(_IDENTITY)}
-        self._writer = AdminClient({**settings, **own}) if own else self._admin  # what it may is what counts
+        self._writer = (
+            AdminClient({**settings, **own}) if own else self._admin
+        )  # the producer's identity needs the rights
         self._partitions: dict[str, int] = {}
         self._unprepared: set[str] = set()  # sources whose dead-letter topics are not known yet
-        self._doubted: set[str] = set()  # sources whose dead letters were not taken
+        self._doubted: set[str] = set()  # sources whose dead letters were refused
         self._asking: tuple[set[str], Future[None]] | None = None
-        self.missing: set[str] = set()  # those that nobody has made
+        self.missing: set[str] = set()  # topics that do not exist
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions the dead-letter topic *topic* has, 0 if that is not known."""
+        """Return how many partitions the dead-letter topic *topic* has, 0 if unknown."""
         return self._partitions.get(topic, 0)
 
     @property
     def awaited(self) -> set[str]:
-        """The dead-letter topics that are not known yet, because the broker has not said."""
+        """The dead-letter topics about which the broker has not answered yet."""
         return {self._config.dlq_topic(source) for source in self._unprepared}
 
     def reasons(self) -> list[str]:
-        """Return what people have to know of topics that we do not see, with the way out."""
+        """Return what operators must know of topics that this client does not see, with the way out."""
         reasons = []
         if self.missing:
             way = "create it, allow this client to see it and to write to it, or set dlq_create_topics=True"
             reasons.append(f"no such topic that this client may see: {', '.join(sorted(self.missing))}; {way}")
         if awaited := self.awaited:
-            reasons.append(f"the broker has not said yet whether there is {', '.join(sorted(awaited))}")
+            reasons.append(f"the broker has not answered yet whether {', '.join(sorted(awaited))} exists")
         return reasons
 
     def prepare(self, sources: Iterable[str]) -> None:
         """
         Make sure that the dead letters of *sources* have a topic each.
 
-        Raise SourceError if one cannot be made, may not be written to, or is compacted: a compacted
-        topic keeps one dead letter per key and refuses those without.
+        Raise SourceError if one cannot be created, may not be written to, or is compacted: a compacted topic keeps
+        one dead letter per key and refuses those without a key.
         """
         wanted = [topic for topic in sources if self._config.dlq_topic(topic) not in self._partitions]
         if wanted:
@@ -116,9 +117,9 @@ class DeadLetterTopics:
 
     def prepare_in_time(self, sources: Iterable[str] = ()) -> None:
         """
-        Make sure likewise, without waiting for the broker; later calls hear what came of it.
+        Do the same without waiting for the broker; later calls take the answer in.
 
-        If the broker is away they ask again. Raise SourceError as `prepare` does.
+        They ask again while the broker is away. Raise SourceError as `prepare` does.
         """
         self._unprepared |= {each for each in sources if self._config.dlq_topic(each) not in self._partitions}
         if self._asking is None and (wanted := self._unprepared | self._doubted):
@@ -127,41 +128,41 @@ class DeadLetterTopics:
         elif self._asking is not None and self._asking[1].done():
             asked, answer = self._asking
             self._asking = None
-            self._hear(asked, answer)
+            self._take_in(asked, answer)
 
     def doubt(self, source: str) -> None:
-        """Ask for the dead-letter topic of *source* anew: it takes no dead letters, and may be gone."""
+        """Ask for the dead-letter topic of *source* again: it refuses dead letters, and may have been deleted."""
         self._doubted.add(source)
 
     def taken(self, topic: str) -> None:
-        """Note that the dead-letter topic *topic* takes dead letters, whoever made it."""
+        """Note that the dead-letter topic *topic* takes dead letters."""
         self.missing.discard(topic)
 
     def _ask(self, sources: set[str], answer: Future[None]) -> None:
         try:
             self._prepare_all(sources)
-        except BaseException as error:  # noqa: BLE001 - the control thread hears of it
+        except BaseException as error:  # noqa: BLE001 - the control thread raises it
             answer.set_exception(error)
         else:
             answer.set_result(None)
 
-    def _hear(self, asked: set[str], answer: Future[None]) -> None:
+    def _take_in(self, asked: set[str], answer: Future[None]) -> None:
         try:
             answer.result()
         except BrokerAway as error:
-            _log.warning("the dead-letter topics of %s are asked for again: %s", sorted(asked), error)
+            _log.warning("cannot check the dead-letter topics of %s yet, will retry: %s", sorted(asked), error)
             return
         except SourceError as error:
             if asked & self._unprepared:
                 raise
-            _log.error("dead letters of %s are not taken: %s", sorted(asked), error)
+            _log.error("the broker refuses dead letters of %s: %s", sorted(asked), error)
         self._unprepared -= asked
         self._doubted -= asked
 
     def _prepare(self, source: str, known: dict[str, Any]) -> None:
         name = self._config.dlq_topic(source)
         if problem := topic_problem(name):
-            raise SourceError(f"the dead letters of {source!r} cannot have a topic: {problem}")
+            raise SourceError(f"cannot name the dead-letter topic of {source!r}: {problem}")
         if name not in known:
             if not self._config.dlq_create_topics:
                 self.missing.add(name)
@@ -174,10 +175,10 @@ class DeadLetterTopics:
         self.missing.discard(name)
 
     def _prepare_parked(self, name: str, known: dict[str, Any], source: Any) -> None:
-        """Make sure that it is known which keys are parked: one record for each, kept until it is released."""
+        """Make sure that there is a topic of parked keys, which keeps one record for each until it is unparked."""
         if name not in known and not self._config.dlq_create_topics:
             raise SourceError(
-                f"there is no topic of parked keys {name!r} that this client may see; create it with "
+                f"cannot see the topic of parked keys {name!r}; create it with "
                 "cleanup.policy=compact, or set dlq_create_topics=True or dlq_park_keys=False"
             )
         if name not in known:
@@ -194,7 +195,7 @@ class DeadLetterTopics:
         try:
             topics = self._admin.list_topics(timeout=_LIMIT).topics
         except KafkaException as error:
-            raise _kind(error)(f"the broker's topics cannot be listed: {said(error.args[0], self._config)}") from None
+            raise _kind(error)(f"cannot list the broker's topics: {said(error.args[0], self._config)}") from None
         return {name: topic for name, topic in topics.items() if topic.error is None}
 
     def _create(self, name: str, source: str, metadata: Any) -> None:
@@ -214,15 +215,17 @@ class DeadLetterTopics:
         try:
             _answer(self._admin.create_topics([topic], request_timeout=_LIMIT)[name])
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody was quicker, or we may not see it
+            if (
+                error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS
+            ):  # another client was quicker, or this one may not see it
                 raise _kind(error)(
-                    f"there is no {purpose.topic} {name!r} that this client may see, and it cannot be created "
+                    f"this client sees no {purpose.topic} {name!r} and cannot create it "
                     f"({error.args[0].str()}); create it, allow this client to create it, or to see it and to write "
                     f"to it, or set {purpose.without}"
                 ) from None
 
     def _check(self, name: str) -> int:
-        """Return how many partitions *name* has, 0 if the broker does not say; raise SourceError if it is unfit."""
+        """Return how many partitions *name* has, 0 if the broker does not tell; raise SourceError if it is unfit."""
         partitions = self._writable(name, _DEAD_LETTERS)
         if "compact" in self._configs(name).get("cleanup.policy", "delete"):
             raise SourceError(
@@ -232,12 +235,12 @@ class DeadLetterTopics:
         return partitions
 
     def _writable(self, name: str, purpose: _Purpose) -> int:
-        """Ask now, not at the first dead letter; a broker that does not say is taken to allow it."""
+        """Check the right to write now, not at the first dead letter; no answer counts as allowed."""
         try:
             found = self._describe(name)
         except KafkaException as error:
             _unless_away(error, name)
-            partitions = 0  # nobody can write to a topic that it may not see: the client does not learn where it is
+            partitions = 0  # a client that may not see a topic cannot write to it: it does not learn its leaders
             is_allowed = error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED
         else:
             partitions, allowed = len(found.partitions), found.authorized_operations
@@ -249,7 +252,7 @@ class DeadLetterTopics:
         return partitions
 
     def _describe(self, name: str) -> Any:
-        """Return what the broker says of *name*; a node may not know at once of a topic that is new."""
+        """Return the description of *name*; a node may not know a new topic at once."""
         end = self._clock.monotonic() + _BIRTH
         while True:
             asked = self._writer.describe_topics(
@@ -267,23 +270,23 @@ class DeadLetterTopics:
         try:
             found = _answer(self._admin.describe_configs([resource], request_timeout=_LIMIT)[resource])
         except KafkaException as error:
-            _unless_away(error, topic)  # it need not be allowed to look
+            _unless_away(error, topic)  # this client needs no right to read configurations
             return {}
         return {name: str(entry.value) for name, entry in found.items() if entry.value is not None}
 
 
 def topic_id(admin: AdminClient, topic: str, config: KafkaConfig, limit: float) -> str:
-    """Return the id that Kafka gave *topic*: one that is deleted and made anew has another; raise SourceError."""
+    """Return the id of *topic*, which changes when it is deleted and created again; raise SourceError."""
     try:
         asked = admin.describe_topics(TopicCollection([topic]), request_timeout=limit)
         return str(_answer(asked[topic], limit).topic_id)
     except KafkaException as error:
         why = said(error.args[0], config)
-        raise _kind(error)(f"cannot collect {topic!r}, its id cannot be read: {why}") from None
+        raise _kind(error)(f"cannot collect {topic!r}, because its id cannot be read: {why}") from None
 
 
 def _answer(asked: Future[_T], limit: float = _LIMIT) -> _T:
-    """Return what the broker says; the client itself says when that takes too long, if a little late."""
+    """Return the broker's answer; the client reports a timeout itself, a little late."""
     try:
         return asked.result(limit + _LATE)
     except TimeoutError:
@@ -292,7 +295,7 @@ def _answer(asked: Future[_T], limit: float = _LIMIT) -> _T:
 
 def _unless_away(error: KafkaException, topic: str) -> None:
     if _kind(error) is BrokerAway:
-        raise BrokerAway(f"the settings of {topic!r} cannot be read: {error.args[0].str()}") from None
+        raise BrokerAway(f"cannot read the settings of {topic!r}: {error.args[0].str()}") from None
 
 
 def _kind(error: KafkaException) -> type[SourceError]:

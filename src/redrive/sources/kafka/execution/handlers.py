@@ -1,7 +1,7 @@
 """
 The handler of a worker.
 
-Owns how a worker becomes a `Handler` of `redrive.engine`: for tasks and threads, which pass on whatever the engine
+Owns how a worker becomes a `Handler` of `redrive.engine`: for tasks and threads, which pass on what the engine
 was given, and for child processes, which get a letter. A worker that is a `Handler` already brings its own policy,
 timeout and rules; for any other worker they come from the configuration. Knows no engine.
 """

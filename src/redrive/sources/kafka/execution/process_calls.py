@@ -1,10 +1,9 @@
 """
 Records across a process boundary.
 
-Owns how a record travels to a worker process as a letter, and how the worker is called there.
-The process engine finds functions by name; a worker's name here is its own address in hex, so
-that what is found is the worker wrapped to take a letter; of one that a factory makes, it is all that
-the factory needs. Knows nothing of retries.
+Owns how a record travels to a worker process as a letter, and how the worker is called there. The process engine
+finds functions by name. A worker's name in this module is its own address in hex, so that the child finds the worker
+wrapped to take a letter; for a factory, the name holds the whole factory. Knows no retries.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     Worker = Callable[[Any], Any] | WorkerFactory
 
 _PREFIX, _OF_BATCHES = "worker_", "batch_"
-_MADE = "made_"  # after either: what follows is no worker's address, but what makes one
+_MADE = "made_"  # after either: a factory follows instead of an address
 _Parts = tuple[
     str, int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int, int, int
 ]  # fmt: skip
@@ -34,7 +33,7 @@ _decode_many = msgspec.msgpack.Decoder(list[_Parts]).decode
 
 
 def letter_of(record: Record) -> Letter:
-    """Return *record* as a letter whose payload is all of it."""
+    """Return *record* as a letter whose payload is the whole record."""
     return Letter(_name(record), record.topic, "kafka", _encode(_parts(record)), BYTES)
 
 
@@ -60,7 +59,7 @@ def _name(record: Record) -> str:
 
 
 def _parts(record: Record) -> _Parts:
-    owner = record.assignment  # asked directly, because the record's own properties cost more than all the rest
+    owner = record.assignment  # read directly: the record's properties would cost more than all the rest
     return (
         owner.topic, owner.partition, owner.epoch, record.offset, record.key, record.value,
         tuple(record.headers), record.timestamp, record.timestamp_type, record.attempts,
@@ -74,12 +73,12 @@ def _record(parts: _Parts) -> Record:
 
 
 def wrapped(worker: Worker) -> Callable[[Letter], Any]:
-    """Return *worker* as a function of a letter that another process finds by its name."""
+    """Return *worker* as a function of a letter that another process finds by name."""
     return _wrap(worker, f"{_PREFIX}{_spelled(worker)}")
 
 
 def wrapped_batch(worker: Worker) -> Callable[[Letter], Any]:
-    """Return *worker*, which takes a list of records, likewise."""
+    """Do the same for a *worker* that takes a list of records."""
     return _wrap_batch(worker, f"{_OF_BATCHES}{_spelled(worker)}")
 
 
@@ -99,7 +98,7 @@ def _spelled(worker: Worker) -> str:
 
 
 def _found(spelled: str) -> Any:
-    """Return the worker that *spelled* names; one that is to be made is made, so ask once in a process."""
+    """Return the worker that *spelled* names; a factory makes a new one with each call."""
     text = bytes.fromhex(spelled.removeprefix(_MADE)).decode()
     return WorkerFactory.read(text).make() if spelled.startswith(_MADE) else find(text)
 

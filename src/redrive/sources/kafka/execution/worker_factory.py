@@ -1,9 +1,9 @@
 """
 Workers that are made where they run.
 
-Owns a worker by the name of what makes it and by plain arguments, so that a configured worker, such
-as an object that can be called, reaches worker processes without being pickled: each process imports
-the maker and calls it once. Knows no engine and no Kafka client.
+Owns a worker described by the address of its maker and plain arguments, so that a configured worker, such as a
+callable object, reaches worker processes without being pickled: each process imports the maker and calls it once.
+Knows no engine and no Kafka client.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from redrive.errors import HandlerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MOST = 16 * 1024  # bytes of arguments; they go to a worker process with every record
+_MOST = 16 * 1024  # bytes of arguments; each record carries them to its worker process
 
 
 class WorkerFactory:
     """
-    A worker to be made by *maker* from *arguments*: once in this process, or once in each worker process.
+    A worker that *maker* makes from *arguments*: once in this process, or once in each worker process.
 
     *maker* is a function or a class at the top level of a module, or its address such as
-    `"shop.workers:Shipper"`; it returns the worker. Arguments are what JSON can say. Raises HandlerError.
+    `"shop.workers:Shipper"`; it returns the worker. Arguments are JSON values. Raises HandlerError.
     """
 
     __slots__ = ("_arguments", "address")
@@ -34,25 +34,27 @@ class WorkerFactory:
     def __init__(self, maker: str | Callable[..., Any], **arguments: Any) -> None:
         self.address = maker if isinstance(maker, str) else _address(maker)
         if not all(self.address.partition(":")):
-            raise HandlerError(f"cannot make a worker by {self.address!r}: write it as module:function")
+            raise HandlerError(f"cannot make a worker with {self.address!r}: write it as module:function")
         self._arguments = _written(self.address, arguments)
 
     @classmethod
     def read(cls, text: str) -> WorkerFactory:
-        """Return what `text` was written of."""
+        """Return the factory that `text` describes."""
         address, arguments = msgspec.json.decode(text, type=tuple[str, dict[str, Any]])
         return cls(address, **arguments)
 
     @property
     def text(self) -> str:
-        """All of it as text that another process can read."""
+        """The factory as text for another process."""
         return msgspec.json.encode((self.address, msgspec.Raw(self._arguments))).decode()
 
     def make(self) -> Callable[[Any], Any]:
-        """Return a new worker; raise HandlerError if what was made cannot be called, or what the maker raises."""
+        """Return a new worker; raise HandlerError if it cannot be called, or what the maker raises."""
         made = find(self.address)(**msgspec.json.decode(self._arguments))
         if not callable(made):
-            raise HandlerError(f"{self.address!r} made a {type(made).__name__}, which cannot be called with a record")
+            raise HandlerError(
+                f"{self.address!r} made a {type(made).__name__}, which is not callable; return a callable"
+            )
         return made  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -61,17 +63,17 @@ class WorkerFactory:
 
 
 def made(worker: Callable[[Any], Any] | WorkerFactory) -> Callable[[Any], Any]:
-    """Return *worker* as something to call in this process."""
+    """Return *worker* as a callable in this process."""
     return worker.make() if isinstance(worker, WorkerFactory) else worker
 
 
 def called(worker: Callable[[Any], Any] | WorkerFactory) -> str:
-    """Return what *worker*, or what makes it, is called."""
+    """Return the name of *worker*, or of its maker."""
     return worker.address if isinstance(worker, WorkerFactory) else name_of(worker)
 
 
 def unreachable(worker: Callable[[Any], Any] | WorkerFactory) -> str:
-    """Return why another process cannot have *worker*, or nothing if it can; raise HandlerError if nobody can."""
+    """Return why another process cannot import *worker*, or nothing; raise HandlerError if no process can."""
     if not isinstance(worker, WorkerFactory):
         return unfindable(worker)
     find(worker.address)
@@ -81,7 +83,7 @@ def unreachable(worker: Callable[[Any], Any] | WorkerFactory) -> str:
 def _address(maker: Callable[..., Any]) -> str:
     why = "" if isinstance(maker, type) and "." not in maker.__qualname__ else unfindable(maker)
     if why:
-        raise HandlerError(f"cannot make workers by {maker!r}: it is {why}; define it at the top level of a module")
+        raise HandlerError(f"cannot make workers with {maker!r}: it is {why}; define it at the top level of a module")
     return address_of(maker)
 
 
@@ -89,9 +91,9 @@ def _written(address: str, arguments: dict[str, Any]) -> bytes:
     try:
         written = msgspec.json.encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"cannot hand the arguments for {address!r} to a worker process: {type(error).__name__}"
+        message = f"cannot pass the arguments of {address!r} to a worker process: {type(error).__name__}"
         raise HandlerError(f"{message}; give texts, numbers, true, false, null, lists and objects") from None
     if len(written) > _MOST:
-        raise HandlerError(f"the arguments for {address!r} take {len(written)} bytes and may take {_MOST}; "
-                           "give the name of a file that holds them")  # fmt: skip
+        raise HandlerError(f"the arguments of {address!r} take {len(written)} bytes and may take {_MOST}; "
+                           "pass the name of a file that holds them")  # fmt: skip
     return written

@@ -1,1 +1,1 @@
-"""Which offsets are safe to commit, and the note beside them. Pure: no client, no clock."""
+"""Which offsets are safe to commit, and the metadata to commit with them. Pure: no client, no clock."""

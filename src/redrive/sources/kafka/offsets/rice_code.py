@@ -1,8 +1,8 @@
 """
-Numbers as few bits, and bits as text that Kafka keeps.
+Rice codes as text.
 
-Owns the Rice code and the two alphabets: 15 bits a character (Kafka counts characters, not
-bytes) and plain base64 for brokers that count otherwise. Knows nothing of offsets.
+Owns the Rice code and two alphabets for its bits: 15 bits a character (Kafka counts characters, not bytes) and plain
+base64 for brokers that count bytes. Knows no offsets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_LONGEST_UNARY = 24  # a quotient from here up is written plainly: one outlier must not cost a page
+_LONGEST_UNARY = 24  # a larger quotient is written plainly: one outlier must not cost a page
 _PLAIN = 48  # bits of a number that is written plainly
 MAX_K = 31
 _FIRST_WIDE = 0x3400  # U+3400 to U+B3FF: 32,768 characters in a row, none of them a surrogate

@@ -1,10 +1,9 @@
 """
 Which offset of one partition is safe to commit.
 
-Owns the window of records that were received and are not yet all done. Kafka keeps a single
-number per partition, but records finish out of order; so the number is that of the first
-record that is not done, over the records actually received: holes of compaction and
-transaction markers need no answer. Knows no Kafka client.
+Owns the window of records that were received and are not all done. Kafka keeps a single offset per partition, but
+records finish out of order, so the offset to commit is that of the first received record that is not done. Holes from
+compaction and transaction markers need no handling. Knows no Kafka client.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ class OffsetTracker:
     """
 
     def __init__(self, restored: Sequence[tuple[int, int]] = ()) -> None:
-        self._window: deque[int] = deque()  # offsets, not records: a done one's content is not kept
-        self._done: set[int] = set()  # those of them that are done; the first one never is
+        self._window: deque[int] = deque()  # offsets, not records, so that content is freed early
+        self._done: set[int] = set()  # the done ones of them; never the first
         self._restored = deque(restored)
         self._next: int | None = None  # the offset after the last one received
         self.open = 0  # received and not done
-        self.skipped = 0  # received and known as done by an earlier owner
+        self.skipped = 0  # received, but done by an earlier owner
 
     def __len__(self) -> int:
         """Return how many records stand between the watermark and the last one received."""
@@ -53,7 +52,7 @@ class OffsetTracker:
         """
         Note that *record* was received; return False if an earlier owner has already done it.
 
-        Offsets must grow; whoever sees one that does not starts a new tracker.
+        Offsets must grow; the poller starts a new tracker when one does not.
         """
         offset = record.offset
         self._next = offset + 1
@@ -68,7 +67,7 @@ class OffsetTracker:
         return True
 
     def add_all(self, records: list[Record]) -> list[Record]:
-        """Note that *records* were received, at least one; return those that no earlier owner has done."""
+        """Note that *records*, at least one, were received; return those that no earlier owner has done."""
         if self._restored:
             return [record for record in records if self.add(record)]
         self._window.extend([record.offset for record in records])
@@ -91,7 +90,7 @@ class OffsetTracker:
             done.remove(window.popleft())
 
     def reached(self, offset: int) -> None:
-        """Note that the log ends at *offset*, and that everything up to there was received that is for us."""
+        """Note that the log ends at *offset*, and that every record below was received."""
         if self._next is None or offset > self._next:
             self._next = offset
 
@@ -115,7 +114,7 @@ class OffsetTracker:
             elif start is not None:
                 ranges.append((start, offset))
             start = None
-        is_open = watermark is not None and start is None  # the last one received: what follows it stands alone
+        is_open = watermark is not None and start is None  # the last one received is open, so nothing follows it
         tail = self._next if is_open else self._past
         if watermark is not None and start is not None and tail is not None:
             ranges.append((start, tail))

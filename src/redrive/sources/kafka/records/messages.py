@@ -1,7 +1,7 @@
 """
-Messages as the client hands them over.
+Messages of the Kafka client.
 
-Owns the odd corners of reading them. Knows no tracker.
+Owns reading them: runs of one partition, headers, keys as text. Knows no tracker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ESCAPES = re.compile(r"(\\x[0-9a-fA-F]{2}|\\\\|\\)")
 
 
 def runs(messages: list[Any]) -> Iterator[list[Any]]:
-    """Yield *messages* in runs of one partition, with growing offsets; one that tells of an error is a run alone."""
+    """Yield *messages* in runs of one partition with growing offsets; an error is a run of its own."""
     start, topic, number, last = 0, None, -1, -1
     for index, message in enumerate(messages):
         error, offset = message.error(), message.offset()
@@ -49,18 +49,18 @@ def records_of(run: list[Any], assignment: Assignment) -> list[Record]:
 
 
 def headers_of(message: Any) -> Any:
-    """Return the headers; those whose names are no text cannot be had, and must not stop the consumer."""
+    """Return the headers; none if a name is not UTF-8, which the client cannot read."""
     try:
         return message.headers() or ()
     except (UnicodeDecodeError, SystemError):
-        _log.warning("the headers of %s[%s]@%s have names that are no text and are left out",
+        _log.warning("the headers of %s[%s]@%s are left out, because a name is not UTF-8",
                      message.topic(), message.partition(), message.offset())  # fmt: skip
         return ()
 
 
 def key_text(key: bytes) -> str:
     r"""
-    Return *key* as text that every store and every terminal takes; no two keys have the same.
+    Return *key* as text that every store and every terminal takes; different keys have different texts.
 
     Bytes that are no text are written as hex escapes (`\xff`), and a backslash as two.
     """
@@ -68,7 +68,7 @@ def key_text(key: bytes) -> str:
 
 
 def key_of(text: str) -> bytes:
-    """Return the key that `key_text` writes as *text*; raise ValueError if a backslash in it means nothing."""
+    """Return the key that `key_text` writes as *text*; raise ValueError for a backslash that begins no escape."""
     return b"".join(_unescaped(part) for part in _ESCAPES.split(text) if part)
 
 
