@@ -163,7 +163,11 @@ def _pg_no_token_check() -> None:
 
 def _pg_no_skip_locked() -> None:
     """A claim looks which letters are due, and takes them later, without having locked them."""
-    _rewrite((r"LIMIT v_counts\[n\] FOR NO KEY UPDATE SKIP LOCKED", "LIMIT v_counts[n]"), (r"\bo\.ctid\b", "o.seq"))
+    _rewrite(
+        (r"LIMIT v_counts\[n\] FOR NO KEY UPDATE SKIP LOCKED", "LIMIT v_counts[n]"),
+        (r"\b([od])\.ctid\b", r"\1.seq"),
+        (r"v_rows tid\[\]", "v_rows bigint[]"),
+    )
 
 
 def _pg_counters_not_kept() -> None:
