@@ -1055,13 +1055,13 @@ BEGIN
         IF v_failed THEN  -- letters that wait for their retry are counted by their failure
             INSERT INTO "redrive".outbox_deltas (queue, kind, status, category, policy, n)
             SELECT p_queue, v_kinds[n], 'pending', coalesce(o.category, ''), coalesce(o.applied_policy, ''), -count(*)
-              FROM "redrive".outbox AS o WHERE o.ctid = ANY (v_rows) GROUP BY 4, 5;
+              FROM "redrive".outbox AS o WHERE o.ctid = ANY (v_rows) GROUP BY 4, 5
+            UNION ALL SELECT p_queue, v_kinds[n], 'in_flight', '', '', cardinality(v_rows);
         ELSE
             INSERT INTO "redrive".outbox_deltas (queue, kind, status, n)
-            VALUES (p_queue, v_kinds[n], 'pending', -cardinality(v_rows));
+            VALUES (p_queue, v_kinds[n], 'pending', -cardinality(v_rows)),
+                   (p_queue, v_kinds[n], 'in_flight', cardinality(v_rows));
         END IF;
-        INSERT INTO "redrive".outbox_deltas (queue, kind, status, n)
-        VALUES (p_queue, v_kinds[n], 'in_flight', cardinality(v_rows));
         RETURN QUERY
         UPDATE "redrive".outbox AS o
            SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
@@ -1178,6 +1178,72 @@ BEGIN
         SELECT seq FROM "redrive".outbox WHERE seq = ANY (p_seqs) AND status = 'delivered'));
     DELETE FROM "redrive".outbox WHERE seq = ANY (p_seqs);
     DELETE FROM "redrive".outbox_waits WHERE seq = ANY (p_seqs);
+END $$;
+
+-- A letter that failed again elsewhere, and one letter that a person wants to run now.
+
+-- Let a pending letter learn of a newer failure; its attempts and its due time stay. The caller holds its row.
+CREATE OR REPLACE FUNCTION "redrive".outbox_newer_failure(p_seq bigint, p_move jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now timestamptz := coalesce("redrive".outbox_at(p_now), clock_timestamp());
+    v_token bigint := nextval('"redrive".outbox_token');
+BEGIN
+    INSERT INTO "redrive".outbox_deltas
+    SELECT t.queue, t.kind, t.status, t.category, t.policy, t.error_type, t.fingerprint, -t.n
+      FROM "redrive".outbox_traits(ARRAY[p_seq]) AS t;
+    UPDATE "redrive".outbox AS o
+       SET token = v_token, act = 0, updated_at = v_now, why = m.why, category = m.category, error_type = m.error_type,
+           last_error = m.error, fingerprint = m.fingerprint, first_failed_at = coalesce(o.first_failed_at, v_now),
+           release = coalesce(m.release, o.release), odd = o.odd OR m.odd,
+           tries = "redrive".outbox_log(o.tries, m.try)
+                   || (m.try || jsonb_build_object('attempt', o.attempts, 'at', "redrive".outbox_iso(v_now)))
+      FROM jsonb_to_record(p_move) AS m (
+           why text, category text, error_type text, error text, fingerprint text, release text, odd boolean, try jsonb)
+     WHERE o.seq = p_seq;
+    INSERT INTO "redrive".outbox_deltas SELECT t.* FROM "redrive".outbox_traits(ARRAY[p_seq]) AS t;
+END $$;
+
+-- Let a dead letter begin its next cycle with a newer failure: due as the draft says, or dead again. The caller holds its
+-- lane and its row.
+CREATE OR REPLACE FUNCTION "redrive".outbox_fail_again(
+    p_seq bigint, p_rich jsonb, p_reason text, p_delay bigint, p_due bigint, p_now bigint
+) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE v_now timestamptz := coalesce("redrive".outbox_at(p_now), clock_timestamp());
+BEGIN
+    PERFORM "redrive".outbox_replay_rows(ARRAY[p_seq], NULL, '', p_reason, '', false, v_now);
+    PERFORM "redrive".outbox_enrich(p_rich, ARRAY[p_seq], v_now);
+    UPDATE "redrive".outbox
+       SET due_at = coalesce("redrive".outbox_at(p_due), v_now + p_delay * interval '1 microsecond')
+     WHERE seq = p_seq;
+END $$;
+
+-- Claim one pending letter, due or not.
+CREATE OR REPLACE FUNCTION "redrive".outbox_take_one(
+    p_id uuid, p_lease double precision, p_worker text, p_now bigint, p_lease_now bigint
+) RETURNS SETOF "redrive".outbox_claimed LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now timestamptz := coalesce("redrive".outbox_at(p_now), clock_timestamp());
+    v_lease timestamptz := coalesce(
+        "redrive".outbox_at(p_lease_now) + p_lease * interval '1 second', "redrive".outbox_lease_end(p_lease));
+    v_token bigint;
+    v_seq bigint;
+BEGIN
+    PERFORM "redrive".outbox_durable();
+    SELECT o.seq INTO v_seq FROM "redrive".outbox AS o
+     WHERE o.id = p_id AND o.status || '' = 'pending' AND o.held = 0 FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    v_token := nextval('"redrive".outbox_token');  -- under the lock: a letter's numbers only grow
+    PERFORM "redrive".outbox_count_out(ARRAY[v_seq], 'in_flight');
+    UPDATE "redrive".outbox AS o
+       SET status = 'in_flight', attempts = o.attempts + 1, token = v_token, act = 0, lease_until = v_lease,
+           worker = p_worker, updated_at = v_now
+     WHERE o.seq = v_seq;
+    RETURN QUERY SELECT ("redrive".outbox_claimed_of(o)).* FROM "redrive".outbox AS o WHERE o.seq = v_seq;
 END $$;
 
 -- Retention: removing, a page at a time, what is past its time.
@@ -1848,5 +1914,5 @@ BEGIN
     END IF;
 END $build$;
 
-UPDATE "redrive".outbox_meta SET version = 1, functions = 'fc218a09a016e684733366ce991b4010c5300d4374e5291bcd498f1b4e6e46f3';
+UPDATE "redrive".outbox_meta SET version = 1, functions = '5912f9ee465db083bc1c5fa0568bef318f7633f170dea59a9ec9ab009a8c30cf';
 COMMIT;

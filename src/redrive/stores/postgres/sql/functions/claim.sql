@@ -215,13 +215,13 @@ BEGIN
         IF v_failed THEN  -- letters that wait for their retry are counted by their failure
             INSERT INTO {schema}.outbox_deltas (queue, kind, status, category, policy, n)
             SELECT p_queue, v_kinds[n], 'pending', coalesce(o.category, ''), coalesce(o.applied_policy, ''), -count(*)
-              FROM {schema}.outbox AS o WHERE o.ctid = ANY (v_rows) GROUP BY 4, 5;
+              FROM {schema}.outbox AS o WHERE o.ctid = ANY (v_rows) GROUP BY 4, 5
+            UNION ALL SELECT p_queue, v_kinds[n], 'in_flight', '', '', cardinality(v_rows);
         ELSE
             INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
-            VALUES (p_queue, v_kinds[n], 'pending', -cardinality(v_rows));
+            VALUES (p_queue, v_kinds[n], 'pending', -cardinality(v_rows)),
+                   (p_queue, v_kinds[n], 'in_flight', cardinality(v_rows));
         END IF;
-        INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)
-        VALUES (p_queue, v_kinds[n], 'in_flight', cardinality(v_rows));
         RETURN QUERY
         UPDATE {schema}.outbox AS o
            SET status = 'in_flight', attempts = o.attempts + 1, token = p_token, act = -p_call, lease_until = p_lease,
