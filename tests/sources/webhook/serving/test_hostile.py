@@ -46,7 +46,7 @@ FORMS = {
     "a star": b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
     "a body that is no text": request("/hooks/github", b"\xff\xfe\x00", "Content-Type: application/json"),
     "an encoding that lies": request("/hooks/github", b"{}", "Content-Encoding: gzip"),
-    "a bomb": request("/hooks/github", gzip.compress(bytes(50_000_000)), "Content-Encoding: gzip"),
+    "a bomb": request("/hooks/github", gzip.compress(bytes(50_000_000), mtime=0), "Content-Encoding: gzip"),
     "many headers": request("/hooks/github", b"", *[f"X-{n}: y" for n in range(5_000)]),
     "one endless header": b"POST /hooks/github HTTP/1.1\r\nX-A: " + b"y" * 3_000_000,
     "an endless path": b"POST /" + b"a" * 3_000_000,
