@@ -20,7 +20,7 @@ import msgspec
 from redrive.core.checks.drafts import a_type, is_deep, is_header, no_letter, shown
 from redrive.core.checks.finite import check_finite
 from redrive.core.failures.describe import clean
-from redrive.core.letter import BYTES, JSON, Draft, Priority, micros
+from redrive.core.letter import BYTES, JSON, Draft, Priority, UniqueIn, micros
 from redrive.core.policy import RetryPolicy
 from redrive.engine.clock import new_id
 from redrive.errors import DraftError, PayloadError, PolicyError
@@ -38,6 +38,7 @@ class DraftOptions(TypedDict, total=False):
 
     key: str | None  # letters with the same key keep their order in a queue declared ordered
     idempotency_key: str | None  # a second letter with it, in the same queue and of the same kind, is a duplicate
+    unique_in: UniqueIn  # queue: … also of another kind, if that letter's key is unique in the queue too
     delay: float  # seconds from now on
     due_at: datetime | None  # not before this instant; wins over delay
     priority: Priority | str  # high, medium or low
@@ -73,6 +74,7 @@ def make_draft(
     generation: int | None = None,
     id: str | UUID | None = None,  # noqa: A002 - the letter's own word
     content_type: str | None = None,
+    unique_in: UniqueIn = "kind",
 ) -> Draft:
     """
     Return a letter to be; its options are those of `DraftOptions`.
@@ -99,6 +101,7 @@ def make_draft(
         () if headers == () else headers_of(headers, kind),
         {} if metadata is None else metadata_of(metadata, kind),
         () if after == () else ids_of(after, kind),
+        text_of(unique_in),
     )
 
 

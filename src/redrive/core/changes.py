@@ -34,7 +34,8 @@ def accepted(draft: Draft, now: int) -> Letter:
         draft.id, draft.queue, draft.kind, draft.payload, draft.content_type, draft.key, draft.idempotency_key,
         draft.priority, now + span(draft.delay) if draft.due_us is None else draft.due_us, 0, 0, draft.policy,
         draft.generation, draft.origin, draft.handler, draft.tenant, 0, now, now, now,
-        why=_ENQUEUED, headers=draft.headers, metadata=copied(draft.metadata), after=draft.after,
+        why=_ENQUEUED, unique_in=draft.unique_in,
+        headers=draft.headers, metadata=copied(draft.metadata), after=draft.after,
     )  # fmt: skip
     if draft.failure is None:
         return letter

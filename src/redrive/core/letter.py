@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -51,6 +51,9 @@ class Category(StrEnum):
     PERMISSION = "permission"
     VALIDATION = "validation"
     PERMANENT = "permanent"
+
+
+UniqueIn = Literal["kind", "queue"]  # among which letters of its queue an idempotency key is unique
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -155,6 +158,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
     release: str | None = None  # the version of the code that failed
     plan: str | None = None  # the plan by which an operator acted on it last; None if that was by id
     waits_for: int = 0  # how many letters it still waits for: its `after`, or an earlier one of its key
+    unique_in: UniqueIn = "kind"  # `queue`: its idempotency key is also unique among such keys of its queue
     headers: tuple[tuple[str, bytes], ...] = ()
     metadata: dict[str, Any] = {}
     after: tuple[str, ...] = ()
@@ -212,6 +216,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, bytes], ...] = ()
     metadata: dict[str, Any] = {}
     after: tuple[str, ...] = ()
+    unique_in: UniqueIn = "kind"  # `queue`: its idempotency key is also unique among such keys of its queue
     failure: Failure | None = None  # a letter that failed in another system: kept as a dead letter at once
     attempts: int = 0  # … after so many tries
     first_failed_us: int | None = None  # … the first of which failed then

@@ -242,9 +242,10 @@ class Store(Protocol):
         Keep *drafts*, all or none; durable once it returns.
 
         A draft whose id, or whose idempotency key within queue and kind, is already kept
-        (or came earlier in the same call) changes nothing and is a duplicate. A draft `again` changes the letter that
-        has its key as `core.changes.put_again` says; if that letter is delivered or archived, it loses the key to a
-        new letter.
+        (or came earlier in the same call) changes nothing and is a duplicate. A draft that is unique in its queue is
+        one also if another such draft of the queue, of whatever kind, has its key.
+        A draft `again` changes the letter that has its key as `core.changes.put_again` says; if that letter is
+        delivered or archived, it loses the key to a new letter.
         Raise QueueFull if a queue would exceed its max_size.
         """
 

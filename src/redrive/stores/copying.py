@@ -77,7 +77,7 @@ class Copies(Protocol):
         """
         Keep these letters as they are, in one transaction, and count them as enqueued; durable once it returns.
 
-        A letter whose id is kept already, or whose idempotency key within queue and kind is, changes nothing. In an
+        A letter whose id is kept already, or whose idempotency key is (see `Store.put`), changes nothing. In an
         ordered queue they line up behind what is there, in their order. Limits of queues do not hold them back: they
         were accepted before. None of them may be in flight.
         """

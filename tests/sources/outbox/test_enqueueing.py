@@ -71,6 +71,16 @@ async def test_a_duplicate_is_told_as_one(app, user):
     assert await handled(app) == ["17"]
 
 
+async def test_a_key_that_is_unique_in_its_queue_is_found_under_another_kind(app, user, connection):
+    wide = {"idempotency_key": "k1", "unique_in": "queue", "queue": "lane"}
+    first = await user.pay(app, "17", **wide)
+    again = await app.enqueue("another", "17", **wide)
+    assert (first.duplicate, again.duplicate, again.id) == (False, True, first.id)
+    async with connection.transaction():
+        one, two = await app.outbox(connection).enqueue_many([app.draft(kind, 1, **wide) for kind in ("a", "b")])
+    assert (one.id, two.id, one.duplicate, two.duplicate) == (first.id, first.id, True, True)
+
+
 async def test_many_letters_are_kept_in_their_order_and_duplicates_are_told(app, user, connection):
     known = await user.pay(app, "17", idempotency_key="b")
     receipts = await user.pay(app, "18", keys=["a", "b", None, "a", None], metadata={"n": 1}, headers=[("h", b"\xff")])

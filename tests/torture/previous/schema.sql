@@ -32,6 +32,7 @@ CREATE TABLE "redrive".outbox (
     priority         smallint NOT NULL DEFAULT 1,  -- 0 high, 1 medium, 2 low
     lane             smallint NOT NULL DEFAULT 0,  -- 0 unordered, 1 first of its key, 2 behind another, 3 arriving
     odd              boolean NOT NULL DEFAULT false,  -- some text in it is written with escapes
+    queue_wide       boolean NOT NULL DEFAULT false,  -- its idempotency key is also unique among such keys of its queue
     status           text COLLATE "C" NOT NULL DEFAULT 'pending',
     queue            text COLLATE "C" NOT NULL,
     event_type       text COLLATE "C" NOT NULL,  -- the kind
@@ -71,6 +72,7 @@ CREATE TABLE "redrive".outbox (
 CREATE UNIQUE INDEX outbox_id ON "redrive".outbox (id);
 CREATE UNIQUE INDEX outbox_idempotency ON "redrive".outbox (queue, event_type, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX outbox_queue_wide ON "redrive".outbox (queue, idempotency_key) WHERE queue_wide;
 CREATE INDEX outbox_due ON "redrive".outbox (queue, event_type, priority, due_at, seq)
     WHERE status = 'pending' AND held = 0;
 CREATE INDEX outbox_lease ON "redrive".outbox (lease_until) WHERE status = 'in_flight';
@@ -210,7 +212,7 @@ CREATE TYPE "redrive".outbox_claimed AS (
     handler text, tenant text, cycles integer, cycle_us bigint, created_us bigint, updated_us bigint,
     payload_version integer, token bigint, rich boolean, category text, error_type text, last_error text,
     fingerprint text, why text, first_failed_us bigint, failed_us bigint, applied_policy text, release text,
-    plan text, waits_for integer, odd boolean, extras bytea, tries text, failure_history text
+    plan text, waits_for integer, unique_in text, odd boolean, extras bytea, tries text, failure_history text
 );
 
 -- Instants, the clock of leases, and what makes a transaction durable.
@@ -680,7 +682,7 @@ CREATE OR REPLACE FUNCTION "redrive".outbox_put(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_payloads bytea[],
     p_content_types text[], p_keys text[], p_idempotency_keys text[], p_priorities smallint[], p_delays bigint[],
     p_dues bigint[], p_policies text[], p_generations bigint[], p_origins text[], p_handlers text[],
-    p_tenants text[], p_extras bytea[], p_odds boolean[], p_rich jsonb, p_now bigint
+    p_tenants text[], p_extras bytea[], p_odds boolean[], p_wide boolean[], p_rich jsonb, p_now bigint
 ) RETURNS TABLE (place bigint, kept text) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -708,17 +710,17 @@ BEGIN
     END IF;
     IF v_limited IS NOT NULL THEN  -- one call after the other: each counts what the calls before it have put
         PERFORM pg_advisory_xact_lock(hashtextextended(l.name, 17)) FROM unnest(v_limited) AS l (name);
-        PERFORM "redrive".outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, v_dead);
+        PERFORM "redrive".outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide, v_dead);
     END IF;
     v_token := nextval('"redrive".outbox_token');
     v_seqs := ARRAY(SELECT nextval('"redrive".outbox_seq') FROM generate_series(1, cardinality(p_ids)));
     WITH kept AS (
         INSERT INTO "redrive".outbox (
-            seq, token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue,
-            event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
+            seq, token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, queue_wide, id,
+            queue, event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
         SELECT d.seq, v_token, p_call, coalesce("redrive".outbox_at(d.due), v_now + coalesce(d.delay, 0) * interval '1 microsecond'),
                v_now, v_now, v_now, d.generation, (d.lane > 0)::integer, coalesce(d.priority, 1), d.lane,
-               coalesce(d.odd, false), d.id, d.queue,
+               coalesce(d.odd, false), coalesce(d.wide, false), d.id, d.queue,
                d.kind, d.key, d.idempotency_key, d.origin, d.handler, d.tenant, d.policy,
                coalesce(d.content_type, 'application/json'), d.payload,
                d.extras, 'enqueued'
@@ -726,9 +728,10 @@ BEGIN
                                       AND (v_dead IS NULL OR u.n <> ALL (v_dead)) THEN 3 ELSE 0 END AS lane
                   FROM unnest(v_seqs, p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,
                               p_priorities, p_delays, p_dues, p_policies, p_generations, p_origins, p_handlers,
-                              p_tenants, p_extras, p_odds)
+                              p_tenants, p_extras, p_odds, p_wide)
                        WITH ORDINALITY AS u (seq, id, queue, kind, payload, content_type, key, idempotency_key, priority,
-                                             delay, due, policy, generation, origin, handler, tenant, extras, odd, n)
+                                             delay, due, policy, generation, origin, handler, tenant, extras, odd, wide,
+                                             n)
                  ORDER BY u.n) AS d
         ON CONFLICT DO NOTHING RETURNING queue, event_type),
     counted AS (
@@ -739,7 +742,7 @@ BEGIN
     SELECT count(*) INTO v_kept FROM kept;
     IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the insert: a duplicate is one whatever it would wait for
         SELECT jsonb_object_agg(p_ids[d.n], jsonb_build_array(d.n, d.kept)) INTO v_meant FROM "redrive".outbox_duplicates(
-            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide, v_seqs) AS d;
         PERFORM "redrive".outbox_wait(p_rich, v_seqs, v_token, coalesce(v_meant, '{}'), false);
         PERFORM "redrive".outbox_enrich(p_rich, v_seqs, v_now);
     END IF;
@@ -750,25 +753,29 @@ BEGIN
     END IF;
     IF v_kept < cardinality(p_ids) THEN
         RETURN QUERY SELECT d.n, d.kept FROM "redrive".outbox_duplicates(
-            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide, v_seqs) AS d;
     END IF;
 END $$;
 
 -- Raise RD507 if one of these queues has no room for those of these drafts that are new. Dead ones need no room.
 CREATE OR REPLACE FUNCTION "redrive".outbox_refuse_overflow(
-    p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[], p_dead bigint[]
+    p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[], p_wide boolean[], p_dead bigint[]
 ) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_full record;
 BEGIN
     SELECT q.name, q.max_size INTO v_full
-      FROM (SELECT d.queue, count(DISTINCT coalesce(d.kind || E'\x1f' || d.idempotency_key, d.id::text)) AS n
-              FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys)
-                   WITH ORDINALITY AS d (id, queue, kind, idempotency_key, n)
+      FROM (SELECT d.queue, count(DISTINCT coalesce(
+                       CASE WHEN d.wide THEN '' ELSE d.kind END || E'\x1f' || d.idempotency_key, d.id::text)) AS n
+              FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide)
+                   WITH ORDINALITY AS d (id, queue, kind, idempotency_key, wide, n)
              WHERE (p_dead IS NULL OR d.n <> ALL (p_dead))
                AND NOT EXISTS (SELECT 1 FROM "redrive".outbox AS o WHERE o.id = d.id)
                AND NOT EXISTS (SELECT 1 FROM "redrive".outbox AS o
                                 WHERE o.queue = d.queue AND o.event_type = d.kind
+                                  AND o.idempotency_key = d.idempotency_key)
+               AND NOT EXISTS (SELECT 1 FROM "redrive".outbox AS o
+                                WHERE d.wide AND o.queue_wide AND o.queue = d.queue
                                   AND o.idempotency_key = d.idempotency_key)
              GROUP BY d.queue) AS fresh
       JOIN "redrive".outbox_queues AS q ON q.name = fresh.queue
@@ -815,20 +822,22 @@ END $$;
 -- between the conflict and this look. Then nothing is kept, and the caller asks again (serialization failure).
 CREATE OR REPLACE FUNCTION "redrive".outbox_duplicates(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],
-    p_seqs bigint[]
+    p_wide boolean[], p_seqs bigint[]
 ) RETURNS TABLE (n bigint, kept text) LANGUAGE plpgsql
 AS $$
 BEGIN
     FOR n, kept IN
         -- A later draft of the call may be kept under the id of one whose key was taken.
-        SELECT d.n, coalesce(CASE WHEN same.seq < d.seq THEN same.id END, alike.id, same.id)::text
+        SELECT d.n, coalesce(CASE WHEN same.seq < d.seq THEN same.id END, alike.id, akin.id, same.id)::text
           FROM (SELECT u.*, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS nth
-                  FROM unnest(p_seqs, p_ids, p_queues, p_kinds, p_idempotency_keys)
-                       WITH ORDINALITY AS u (seq, id, queue, kind, idempotency_key, n)) AS d
+                  FROM unnest(p_seqs, p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide)
+                       WITH ORDINALITY AS u (seq, id, queue, kind, idempotency_key, wide, n)) AS d
           LEFT JOIN "redrive".outbox AS mine ON mine.seq = d.seq
           LEFT JOIN "redrive".outbox AS same ON same.id = d.id
           LEFT JOIN "redrive".outbox AS alike ON alike.queue = d.queue AND alike.event_type = d.kind
                                             AND alike.idempotency_key = d.idempotency_key
+          LEFT JOIN "redrive".outbox AS akin ON d.wide AND akin.queue_wide AND akin.queue = d.queue
+                                           AND akin.idempotency_key = d.idempotency_key
          WHERE mine.seq IS NULL AND NOT (p_again AND d.nth = 1 AND same.act IS NOT DISTINCT FROM p_call)
     LOOP
         IF kept IS NULL THEN
@@ -1073,10 +1082,10 @@ BEGIN
                CASE WHEN o.cycle_at <> o.occurred_at THEN "redrive".outbox_us(o.cycle_at) END,
                "redrive".outbox_us(o.occurred_at), v_now, o.payload_version, o.token,
                o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd
-                   OR o.why IS DISTINCT FROM 'enqueued',
+                   OR o.queue_wide OR o.why IS DISTINCT FROM 'enqueued',
                o.category, o.error_type, o.last_error, o.fingerprint, o.why, "redrive".outbox_us(o.first_failed_at),
-               "redrive".outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras,
-               o.tries::text, CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
+               "redrive".outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held,
+               CASE WHEN o.queue_wide THEN 'queue' ELSE 'kind' END, o.odd, o.extras, o.tries::text, CASE WHEN o.cycles > 0 THEN o.failure_history::text END;
     END LOOP;
 END $$;
 
@@ -1088,7 +1097,8 @@ AS $$
            o.workspace_id, o.cycles, "redrive".outbox_us(o.cycle_at), "redrive".outbox_us(o.occurred_at),
            "redrive".outbox_us(o.updated_at), o.payload_version, o.token, true, o.category, o.error_type, o.last_error,
            o.fingerprint, o.why, "redrive".outbox_us(o.first_failed_at), "redrive".outbox_us(o.failed_at),
-           o.applied_policy, o.release, o.plan, o.held, o.odd, o.extras, o.tries::text, o.failure_history::text
+           o.applied_policy, o.release, o.plan, o.held, CASE WHEN o.queue_wide THEN 'queue' ELSE 'kind' END, o.odd, o.extras,
+           o.tries::text, o.failure_history::text
 $$;
 
 -- The operator's acts, many rows at a time.
@@ -1438,8 +1448,8 @@ $$;
 CREATE OR REPLACE FUNCTION "redrive".outbox_accept(
     p_id text, p_queue text, p_kind text, p_payload bytea, p_content_type text, p_key text, p_idempotency_key text,
     p_priority integer, p_delay bigint, p_due bigint, p_policy text, p_generation bigint, p_origin text,
-    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean,
-    p_meant jsonb DEFAULT '{}'
+    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_wide boolean, p_rich text, p_names text,
+    p_notify boolean, p_meant jsonb DEFAULT '{}'
 ) RETURNS text LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -1456,7 +1466,7 @@ BEGIN
     SELECT ordered, max_size INTO v_ordered, v_max_size FROM "redrive".outbox_queues WHERE name = p_queue;
     IF v_max_size IS NOT NULL THEN
         PERFORM "redrive".outbox_refuse_overflow(
-            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_kind], ARRAY[p_idempotency_key], NULL);
+            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_kind], ARRAY[p_idempotency_key], ARRAY[p_wide], NULL);
     END IF;
     IF v_ordered AND p_key IS NOT NULL THEN
         PERFORM "redrive".outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
@@ -1465,19 +1475,21 @@ BEGIN
     END IF;
     LOOP  -- again if the letter that was in its place has been removed meanwhile
         INSERT INTO "redrive".outbox (
-            token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue, event_type,
-            key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
+            token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, queue_wide, id, queue,
+            event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
         VALUES (
             nextval('"redrive".outbox_token'),
             CASE WHEN p_due IS NOT NULL THEN "redrive".outbox_at(p_due)
                  WHEN p_delay IS NOT NULL THEN v_now + p_delay * interval '1 microsecond' ELSE v_now END,
-            v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, v_id, p_queue, p_kind, p_key,
+            v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, p_wide, v_id, p_queue, p_kind, p_key,
             p_idempotency_key, p_origin, p_handler, p_tenant, p_policy, p_content_type, p_payload, p_extras, 'enqueued')
         ON CONFLICT DO NOTHING RETURNING seq, token INTO v_seq, v_token;
         EXIT WHEN FOUND;
         v_kept := coalesce(
             (SELECT id::text FROM "redrive".outbox WHERE id = v_id),
             (SELECT id::text FROM "redrive".outbox WHERE queue = p_queue AND event_type = p_kind
+                AND idempotency_key = p_idempotency_key),
+            (SELECT id::text FROM "redrive".outbox WHERE p_wide AND queue_wide AND queue = p_queue
                 AND idempotency_key = p_idempotency_key));
         IF v_kept IS NOT NULL THEN
             RETURN v_kept;
@@ -1520,7 +1532,7 @@ CREATE OR REPLACE FUNCTION "redrive".outbox_accept_many(
     p_ids text[], p_queues text[], p_kinds text[], p_payloads bytea[], p_content_types text[], p_keys text[],
     p_idempotency_keys text[], p_priorities integer[], p_delays bigint[], p_dues bigint[], p_policies text[],
     p_generations bigint[], p_origins text[], p_handlers text[], p_tenants text[], p_extras bytea[],
-    p_odds boolean[], p_rich text[], p_names text[], p_notify boolean
+    p_odds boolean[], p_wide boolean[], p_rich text[], p_names text[], p_notify boolean
 ) RETURNS SETOF text LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -1535,14 +1547,14 @@ BEGIN
         SELECT * FROM unnest(
             p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,
             p_priorities, p_delays, p_dues, p_policies, p_generations, p_origins, p_handlers, p_tenants,
-            p_extras, p_odds, p_rich, p_names
+            p_extras, p_odds, p_wide, p_rich, p_names
         ) AS u (
             id, queue, kind, payload, content_type, key, idempotency_key, priority, delay, due, policy,
-            generation, origin, handler, tenant, extras, odd, rich, names)
+            generation, origin, handler, tenant, extras, odd, wide, rich, names)
     LOOP
         v_kept := "redrive".outbox_accept(
             d.id, d.queue, d.kind, d.payload, d.content_type, d.key, d.idempotency_key, d.priority,
-            d.delay, d.due, d.policy, d.generation, d.origin, d.handler, d.tenant, d.extras, d.odd,
+            d.delay, d.due, d.policy, d.generation, d.origin, d.handler, d.tenant, d.extras, d.odd, d.wide,
             d.rich, d.names, false, v_meant);
         IF v_kept IS NOT NULL THEN
             v_meant := v_meant || jsonb_build_object(d.id, jsonb_build_array(0, v_kept));  -- 0: before every draft to come
@@ -1800,7 +1812,7 @@ BEGIN
     SELECT * INTO q FROM "redrive".outbox_queues WHERE name = p_queue;
     IF q.max_size IS NOT NULL THEN
         PERFORM "redrive".outbox_refuse_overflow(
-            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_event_type], ARRAY[p_idempotency_key], NULL);
+            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_event_type], ARRAY[p_idempotency_key], NULL, NULL);
     END IF;
     IF q.ordered AND p_key IS NOT NULL THEN
         PERFORM "redrive".outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
@@ -1914,5 +1926,5 @@ BEGIN
     END IF;
 END $build$;
 
-UPDATE "redrive".outbox_meta SET version = 1, functions = '5912f9ee465db083bc1c5fa0568bef318f7633f170dea59a9ec9ab009a8c30cf';
+UPDATE "redrive".outbox_meta SET version = 1, functions = '9ccd9b9517e2151c881fe24e9eae85787d5dd677f94ddfde131f38b02f386cfe';
 COMMIT;

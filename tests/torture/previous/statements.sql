@@ -2,7 +2,7 @@
 -- that cannot be changed any more.
 
 -- name: put
-SELECT place, kept FROM redrive.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+SELECT place, kept FROM redrive.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 
 -- name: exchange
 SELECT * FROM redrive.outbox_exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)

@@ -178,7 +178,7 @@ class Worker:
 
     async def _put(self, connection: Any, ids: list[str], kinds: list[str], keys: list[str | None]) -> list[Any]:
         n = len(ids)
-        columns = [ids, ["default"] * n, kinds, [b"{}"] * n, [], [], keys, *[[] for _ in range(10)], None]
+        columns = [ids, ["default"] * n, kinds, [b"{}"] * n, [], [], keys, *[[] for _ in range(11)], None]
         return await self.ask(connection, "put", _new_call(), False, *columns, None)
 
     async def enqueue(self, connection: Any) -> None:

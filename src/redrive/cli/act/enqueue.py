@@ -12,6 +12,7 @@ from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
 from redrive.cli.session import with_store
 from redrive.cli.typed import typed
+from redrive.core.letter import UniqueIn
 from redrive.core.media import is_json
 from redrive.errors import DraftError, PayloadError
 
@@ -46,6 +47,9 @@ def enqueue(
     idempotency_key: Annotated[
         str | None, typer.Option(callback=typed, help="A second letter with it is a duplicate.")
     ] = None,
+    unique_in: Annotated[
+        UniqueIn, typer.Option(help="queue: the key is unique in its queue, also among letters of other kinds.")
+    ] = "kind",
     priority: Annotated[str, typer.Option(callback=_priority, help="high, medium or low.")] = "medium",
     delay: Annotated[float, typer.Option(min=0, help="Seconds before it may run.")] = 0.0,
     policy: Annotated[str | None, typer.Option(help="A retry policy of its own, such as linear:step=5.")] = None,
@@ -72,6 +76,7 @@ def enqueue(
         queue=queue,
         key=key,
         idempotency_key=idempotency_key,
+        unique_in=unique_in,
         priority=priority,
         delay=delay,
         policy=policy,

@@ -26,6 +26,7 @@ _NESTED = frozenset({dict, list, tuple})
 _SHOWN = 40
 _VOWELS = ("a", "e", "i", "o", "u")
 _NAMES = ("id", "queue", "kind", "content_type")
+_UNIQUE_IN = ("kind", "queue")
 _TEXTS = ("key", "idempotency_key", "policy", "origin", "handler", "tenant")
 
 
@@ -52,6 +53,16 @@ def _problems(draft: Draft) -> Iterator[str]:
         yield from _collected(draft)
     if draft.retry and draft.failure is None:
         yield "retry is True without a failure; give the failure that it is retried after, or leave retry out"
+    yield from _keys(draft)
+
+
+def _keys(draft: Draft) -> Iterator[str]:
+    if draft.unique_in not in _UNIQUE_IN:
+        yield f"unique_in is {shown(draft.unique_in)} and must be 'kind' or 'queue'"
+    elif draft.unique_in == "queue" and draft.idempotency_key is None:
+        yield "unique_in is 'queue' without an idempotency_key; give the key, or leave unique_in out"
+    elif draft.unique_in == "queue" and draft.again:
+        yield "again is True and unique_in is 'queue'; such a letter is found by its kind: leave one of them out"
     if draft.again and (draft.failure is None or draft.idempotency_key is None):
         yield "again is True without a failure and an idempotency_key; give both, or leave again out"
 

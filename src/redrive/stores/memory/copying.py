@@ -77,7 +77,7 @@ def _kept(ledger: Ledger, row: Row) -> Kept:
 
 def _adopt(ledger: Ledger, kept: Kept, token: int) -> Adopted:
     shelf, letter = ledger.shelf, kept.letter
-    known = shelf.kept_id(letter.id, letter.queue, letter.kind, letter.idempotency_key)
+    known = shelf.kept_id(letter)
     if known is not None:
         return Adopted(known, shelf.rows[shelf.seqs[known]].letter.updated_us)
     whole = replace(letter, token=token, worker=None, waits_for=0, metadata=changes.copied(letter.metadata))

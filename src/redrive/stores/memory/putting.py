@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from redrive.core import changes
 from redrive.core.letter import Status
+from redrive.core.sameness import Name, names_of
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores.contract import Receipt
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft
     from redrive.stores.memory.transaction import Ledger
 
-_Names = dict[object, str]  # what a draft may be a duplicate by: the id that is kept
+_Names = dict[Name, str]  # what a draft may be a duplicate by: the id that is kept
 
 
 def put(ledger: Ledger, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -67,16 +68,16 @@ def _sort_out(ledger: Ledger, drafts: Sequence[Draft]) -> tuple[list[Receipt], l
             # What it waits for may be a duplicate, kept under an older id.
             waiting = replace(draft, after=tuple(meant.get(other, other) for other in draft.after))
             _refuse_unknown(ledger, waiting, arriving)
-            arriving |= dict.fromkeys(_names(draft), draft.id)
+            arriving |= dict.fromkeys(names_of(draft), draft.id)
             fresh.append(waiting)
     return receipts, fresh
 
 
 def _kept_id(ledger: Ledger, draft: Draft, arriving: _Names) -> str | None:
-    kept = ledger.shelf.kept_id(draft.id, draft.queue, draft.kind, draft.idempotency_key)
+    kept = ledger.shelf.kept_id(draft)
     if kept is not None and draft.again and kept != draft.id and _is_over(ledger, kept):
         kept = None  # the new letter gets its key
-    return kept or next((arriving[name] for name in _names(draft) if name in arriving), None)
+    return kept or next((arriving[name] for name in names_of(draft) if name in arriving), None)
 
 
 def _is_over(ledger: Ledger, kept: str) -> bool:
@@ -84,14 +85,9 @@ def _is_over(ledger: Ledger, kept: str) -> bool:
     return row is not None and row.letter.status in (Status.DELIVERED, Status.ARCHIVED)
 
 
-def _names(draft: Draft) -> list[object]:
-    key = draft.idempotency_key
-    return [draft.id] if key is None else [draft.id, (draft.queue, draft.kind, key)]
-
-
 def _refuse_unknown(ledger: Ledger, draft: Draft, arriving: _Names) -> None:
     for letter_id in draft.after:
-        if ledger.shelf.row(letter_id) is None and letter_id not in arriving:
+        if ledger.shelf.row(letter_id) is None and (letter_id,) not in arriving:
             raise LetterNotFound(letter_id)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from redrive.core.letter import Priority, Status
+from redrive.core.sameness import Name, keys_of
 from redrive.core.tallies import Trait, trait_of
 from redrive.stores.contract import LIVE
 from redrive.stores.memory import ordering
@@ -23,7 +24,7 @@ from redrive.stores.memory import ordering
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from redrive.core.letter import Failure, Letter
+    from redrive.core.letter import Draft, Failure, Letter
 
 
 _TITLE = 500  # characters of a message that stands in for a template
@@ -62,7 +63,7 @@ class Shelf:
 
     rows: dict[int, Row] = field(default_factory=dict)  # by seq, so in the order of arrival
     seqs: dict[str, int] = field(default_factory=dict)  # by id
-    keys: dict[tuple[str, str, str], int] = field(default_factory=dict)  # by queue, kind, idempotency key
+    keys: dict[Name, int] = field(default_factory=dict)  # by what comes from an idempotency key
     lines: defaultdict[tuple[str, str, Priority], Line] = field(default_factory=lambda: defaultdict(list))
     in_flight: dict[int, Row] = field(default_factory=dict)
     failed: dict[int, Row] = field(default_factory=dict)
@@ -81,21 +82,24 @@ class Shelf:
         seq = self.seqs.get(letter_id)
         return None if seq is None else self.rows[seq]
 
-    def kept_id(self, letter_id: str, queue: str, kind: str, idempotency_key: str | None) -> str | None:
+    def kept_id(self, letter: Draft | Letter) -> str | None:
         """Return the id under which such a letter is already kept, or None."""
-        if letter_id in self.seqs:
-            return letter_id
-        if idempotency_key is None:
-            return None
-        seq = self.keys.get((queue, kind, idempotency_key))
+        if letter.id in self.seqs:
+            return letter.id
+        seq = next((self.keys[name] for name in keys_of(letter) if name in self.keys), None)
         return None if seq is None else self.rows[seq].letter.id
 
     def release_key(self, queue: str, kind: str, idempotency_key: str) -> None:
         """Let the letter that is kept under this key, if any, have none from now on."""
-        seq = self.keys.pop((queue, kind, idempotency_key), None)
+        seq = self.keys.get((queue, kind, idempotency_key))
         if seq is not None:
             row = self.rows[seq]
+            self._forget_keys(row.letter)
             row.letter = replace(row.letter, idempotency_key=None)
+
+    def _forget_keys(self, letter: Letter) -> None:
+        for name in keys_of(letter):
+            del self.keys[name]
 
     def delivered(self, letter_id: str) -> bool:
         """Return whether *letter_id* needs no more waiting for."""
@@ -109,8 +113,7 @@ class Shelf:
             waits_for = {other for other in letter.after if not self.delivered(other)}
         row = Row(self.newest, letter, waits_for, ordered and letter.key is not None)
         self.rows[row.seq], self.seqs[letter.id] = row, row.seq
-        if letter.idempotency_key is not None:
-            self.keys[letter.queue, letter.kind, letter.idempotency_key] = row.seq
+        self.keys |= dict.fromkeys(keys_of(letter), row.seq)
         for other in waits_for:
             self.dependents[other].add(row.seq)
         self.tallies[Trait(letter.queue, letter.kind, "enqueued")] += 1
@@ -135,8 +138,7 @@ class Shelf:
         letter = row.letter
         self.leave(row)
         del self.rows[row.seq], self.seqs[letter.id]
-        if letter.idempotency_key is not None:
-            del self.keys[letter.queue, letter.kind, letter.idempotency_key]
+        self._forget_keys(letter)
         for other in row.waits_for:
             self.dependents[other].discard(row.seq)
         self.tallies[Trait(letter.queue, letter.kind, "purged")] += 1

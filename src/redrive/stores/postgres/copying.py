@@ -64,6 +64,7 @@ _COLUMNS = (
     Column("held", "integer"),
     Column("lane", "smallint"),
     Column("odd", "boolean"),
+    Column("queue_wide", "boolean"),
     Column("status"),
     Column("payload", "bytea"),
     Column("extras", "bytea"),
@@ -221,6 +222,7 @@ def _row(transaction: Transaction, kept: Kept, seq: int, *, arriving: bool) -> l
         int(arriving),
         _ARRIVING if arriving else 0,
         _is_odd(letter, logs),
+        letter.unique_in == "queue",
         str(letter.status),
         letter.payload,
         _extras(letter),
@@ -335,6 +337,7 @@ async def _kept_already(transaction: Transaction, others: Sequence[tuple[int, Le
         [name(letter.queue) for _, letter in others],
         [name(letter.kind) for _, letter in others],
         [name(letter.idempotency_key) for _, letter in others],
+        [letter.unique_in == "queue" for _, letter in others],
     )
     return {others[row["n"] - 1][0]: Adopted(row["id"], row["updated_us"]) for row in found}
 

@@ -64,6 +64,7 @@ def columns_of(drafts: Sequence[Draft], noted: dict[str, str]) -> list[Any]:
         tenants,
         _said([columns.extras_of(draft) for draft in drafts]),
         odds,
+        _said([draft.unique_in == "queue" for draft in drafts], False),  # noqa: FBT003 - the value of a column
         rich_of(drafts, noted),
     ]
 
@@ -96,6 +97,7 @@ def row_of(draft: Draft) -> list[Any]:
         tenant,
         columns.extras_of(draft),
         odd,
+        draft.unique_in == "queue",
         rich,
         msgspec.json.encode(noted).decode() if noted else None,
     ]

@@ -19,16 +19,16 @@ from redrive.stores.postgres.texts import NONE, Whole, unescape, unescape_all
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What every read returns: the place, the fields of Letter in their order up to waits_for, then what needs decoding.
+# What every read returns: the place, the fields of Letter in their order up to unique_in, then what needs decoding.
 LETTER = """
 seq, id::text AS id, queue, event_type, payload, content_type, key, idempotency_key, priority,
 {schema}.outbox_us(due_at), attempts, losses, policy, generation, source, target, workspace_id, cycles,
 {schema}.outbox_us(cycle_at), {schema}.outbox_us(occurred_at), {schema}.outbox_us(updated_at), payload_version,
 status, token, worker, category, error_type, last_error, fingerprint, why, {schema}.outbox_us(first_failed_at),
 {schema}.outbox_us(failed_at), applied_policy, release, plan, CASE WHEN status = 'pending' THEN held ELSE 0 END,
-odd, extras, tries::text, failure_history::text
+CASE WHEN queue_wide THEN 'queue' ELSE 'kind' END, odd, extras, tries::text, failure_history::text
 """
-_PRIORITY, _STATUS, _ODD = 8, 22, 36
+_PRIORITY, _STATUS, _ODD = 8, 22, 37
 _PAST = 24  # what a claim returns instead: after payload_version the token, whether it is rich, and from here its past
 
 PRIORITIES = tuple(Priority)
@@ -108,5 +108,6 @@ def claims_of(rows: Iterable[Any], worker: str, names: Whole = NONE) -> list[Cla
 def _with_past(letter: Letter, row: Any, names: Whole) -> Letter:
     """Return a letter that has a past, or extras."""
     values = [getattr(letter, field) for field in Letter.__struct_fields__[:_PAST]]
-    whole = _whole([*values, *row[_PAST:35]], row[35:], names)
-    return msgspec.structs.replace(whole, worker=letter.worker) if row[35] else whole
+    odd = _ODD - 1  # a claim returns no status and no worker, and says whether a row is rich
+    whole = _whole([*values, *row[_PAST:odd]], row[odd:], names)
+    return msgspec.structs.replace(whole, worker=letter.worker) if row[odd] else whole

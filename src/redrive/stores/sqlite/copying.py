@@ -161,7 +161,7 @@ def _add_rest(transaction: Transaction, kept: Kept, seq: int, on_seqs: Sequence[
 
 
 def _kept_already(transaction: Transaction, letter: Letter) -> Adopted:
-    names = (letter.id, letter.queue, letter.kind, letter.idempotency_key)
+    names = (letter.id, letter.queue, letter.kind, letter.idempotency_key, letter.unique_in)
     letter_id, updated_us = rows.the_row(transaction.connection, _SQL["kept_already"], names)
     return Adopted(letter_id, updated_us)
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from redrive.core import changes
 from redrive.core.letter import Status
+from redrive.core.sameness import Name, names_of
 from redrive.core.tallies import Trait, trait_of
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.failpoints import hit
@@ -57,14 +58,14 @@ def _put_carefully(transaction: Transaction, drafts: Sequence[Draft]) -> list[Re
 def _refuse_unknown(transaction: Transaction, drafts: Sequence[Draft]) -> None:
     """Refuse to wait for what is not kept; a duplicate changes nothing, so what it would wait for may be gone."""
     met: set[str] = set()
-    fresh: set[tuple[str, ...]] = set()
+    fresh: set[Name] = set()
     for draft in drafts:
-        names = {(draft.id,), _name(draft)}
+        names = names_of(draft)
         if fresh.isdisjoint(names) and _kept_id(transaction, draft) is None:
             for letter_id in draft.after:
                 if letter_id not in met and not _find(transaction, letter_id):
                     raise LetterNotFound(letter_id)
-            fresh |= names
+            fresh.update(names)
         met.add(draft.id)
 
 
@@ -86,22 +87,25 @@ def _needed(transaction: Transaction, draft: Draft) -> list[int]:
 def _refuse_overflow(transaction: Transaction, drafts: Sequence[Draft]) -> None:
     live = [draft for draft in drafts if draft.failure is None or draft.retry]
     limited = [draft for draft in live if transaction.queue(draft.queue).max_size is not None]
-    fresh = {_name(draft): draft.queue for draft in limited if _kept_id(transaction, draft) is None}
-    for queue, arriving in Counter(fresh.values()).items():
+    for queue, arriving in _fresh(transaction, limited).items():
         most = transaction.queue(queue).max_size or 0
         if transaction.counted(queue, Status.PENDING, Status.IN_FLIGHT) + arriving > most:
             raise QueueFull(queue, most)
 
 
-def _name(draft: Draft) -> tuple[str, ...]:
-    """Return what makes two drafts of one call the same letter."""
-    if draft.idempotency_key is None:
-        return (draft.id,)
-    return (draft.queue, draft.kind, draft.idempotency_key)
+def _fresh(transaction: Transaction, drafts: Sequence[Draft]) -> Counter[str]:
+    """Return how many of *drafts* are no duplicates, by queue."""
+    met: set[Name] = set()
+    fresh: Counter[str] = Counter()
+    for draft in drafts:
+        if met.isdisjoint(names_of(draft)) and _kept_id(transaction, draft) is None:
+            fresh[draft.queue] += 1
+            met.update(names_of(draft))
+    return fresh
 
 
 def _kept_id(transaction: Transaction, draft: Draft) -> str | None:
-    names = (draft.id, draft.queue, draft.kind, draft.idempotency_key)
+    names = (draft.id, draft.queue, draft.kind, draft.idempotency_key, draft.unique_in)
     row = transaction.sql(_SQL["kept_id"], names).fetchone()
     return None if row is None else row[0]
 

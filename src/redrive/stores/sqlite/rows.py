@@ -27,7 +27,7 @@ HOT = (
 _WORKER = "(SELECT worker FROM holders WHERE holders.token = letters.token)"  # only a claim's token has a holder
 COLD = (
     f"status, token, {_WORKER}, category, error_type, last_error, fingerprint, why, first_failed_us, failed_us, "
-    "applied_policy, release, plan, iif(status = 'pending', held, 0)"
+    "applied_policy, release, plan, iif(status = 'pending', held, 0), iif(queue_wide = 1, 'queue', 'kind')"
 )
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
 LISTED = ALL.replace("kind, payload, ", "kind, x'' AS payload, ")  # for letters whose payload nobody will look at
@@ -71,7 +71,7 @@ LEAN = "seq, kind, due_us, id, payload, key, idempotency_key, priority, created_
 PLAIN = (
     "attempts + losses + cycles = 0 AND payload_version = 1 AND content_type = 'application/json' "
     "AND cycle_us = created_us AND payload IS NOT NULL "
-    "AND coalesce(policy, generation, origin, handler, tenant, extras) IS NULL AND why = 'enqueued'"
+    "AND coalesce(policy, generation, origin, handler, tenant, extras, queue_wide) IS NULL AND why = 'enqueued'"
 )
 
 

@@ -27,11 +27,12 @@ _LISTS = {"tries": columns.read_tries, "failure_history": columns.read_history} 
 
 # ---------------------------------------------------------------------- a whole letter
 
-_PLACE = ("seq", "token", "held", "lane", "lease", "payload", "extras")
+_PLACE = ("seq", "token", "held", "lane", "lease", "payload", "extras", "queue_wide")
 _FIELDS = [  # fields of a letter that have a column of their own, and come as they are
     name
     for name in Letter.__struct_fields__
-    if name not in ("payload", "token", "worker", "waits_for", *_LISTS) and name not in columns.Extras.__struct_fields__
+    if name not in ("payload", "token", "worker", "waits_for", "unique_in", *_LISTS)
+    and name not in columns.Extras.__struct_fields__
 ]
 _FRESH = [name for name in _FIELDS if name in rows.HOT.split(", ") or name in ("status", "why")]  # others are unset yet
 
@@ -57,7 +58,8 @@ class Place(NamedTuple):
 def insert(transaction: Transaction, letter: Letter, place: Place, archived_from: Status | None = None) -> bool:
     """Insert *letter*; False if a letter with its id or idempotency key is kept already."""
     payload = letter.payload if len(letter.payload) <= rows.LARGE else None
-    where = (*place, transaction.lease(0), payload, _extras(letter))
+    wide = 1 if letter.unique_in == "queue" else None
+    where = (*place, transaction.lease(0), payload, _extras(letter), wide)
     if letter.why == Why.ENQUEUED:  # it is new: a third quicker than with all its empty columns
         transaction.sql(_INSERT_FRESH, (*where, *_fresh_columns(letter)))
     else:

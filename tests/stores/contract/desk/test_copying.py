@@ -36,7 +36,7 @@ from redrive.core.plan import Plan
 from redrive.core.query import parse
 from redrive.desk.copy import copy
 from redrive.errors import CopyRefused
-from redrive.stores.contract import QueueSpec, WorkerBeat, books
+from redrive.stores.contract import QueueSpec, Receipt, WorkerBeat, books
 from redrive.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ async def fill(store: Store, clock) -> None:
             content_type="text/plain",
             key="k" * 800,
             idempotency_key="\x1a odd",
+            unique_in="queue",
             priority=Priority.HIGH,
             delay=1_800.0,
             policy="never",
@@ -234,6 +235,22 @@ async def test_settings_and_pauses_of_queues_come_along(store, other):
     await store.pause("slow", paused=False, by="ada", reason="")
     await copied(other, store)
     assert not {state.spec.name: state for state in await store.queues()}["slow"].paused
+
+
+async def test_a_key_that_is_unique_in_its_queue_stays_so(store, other):
+    wide = {"idempotency_key": "17", "unique_in": "queue"}
+    await put(other, draft("a", kind="x", **wide))
+    assert (await copied(other, store)).complete
+    assert (await get(store, "a")).unique_in == "queue"
+    assert await store.put([draft("b", kind="y", **wide)]) == [Receipt(letter_id("a"), duplicate=True)]
+
+
+async def test_what_the_other_store_keeps_of_another_kind_under_a_key_unique_in_the_queue_is_named(store, other):
+    wide = {"idempotency_key": "17", "unique_in": "queue"}
+    await put(store, draft("ours", kind="x", **wide))
+    await put(other, draft("theirs", kind="y", **wide))
+    report = await copied(other, store)
+    assert (report.letters, report.copied, report.not_copied, report.complete) == (1, 0, 1, False)
 
 
 async def test_what_the_other_store_keeps_under_another_id_is_named(store, other):

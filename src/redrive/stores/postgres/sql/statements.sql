@@ -4,7 +4,7 @@
 SELECT {schema}.outbox_us(clock_timestamp())
 
 -- name: put
-SELECT place, kept FROM {schema}.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+SELECT place, kept FROM {schema}.outbox_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 
 -- name: exchange
 SELECT * FROM {schema}.outbox_exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
@@ -145,15 +145,15 @@ SELECT {schema}.outbox_retain_handled($1, $2, $3)
 SELECT {schema}.outbox_accept(CAST($1 AS text), CAST($2 AS text), CAST($3 AS text), CAST($4 AS bytea), CAST($5 AS text),
     CAST($6 AS text), CAST($7 AS text), CAST($8 AS integer), CAST($9 AS bigint), CAST($10 AS bigint), CAST($11 AS text),
     CAST($12 AS bigint), CAST($13 AS text), CAST($14 AS text), CAST($15 AS text), CAST($16 AS bytea),
-    CAST($17 AS boolean), CAST($18 AS text), CAST($19 AS text), CAST($20 AS boolean)) AS kept,
+    CAST($17 AS boolean), CAST($18 AS boolean), CAST($19 AS text), CAST($20 AS text), CAST($21 AS boolean)) AS kept,
     current_setting('synchronous_commit') AS synchronous_commit
 
 -- name: accept_many
 SELECT kept, current_setting('synchronous_commit') AS synchronous_commit FROM {schema}.outbox_accept_many(CAST($1 AS text[]), CAST($2 AS text[]), CAST($3 AS text[]),
     CAST($4 AS bytea[]), CAST($5 AS text[]), CAST($6 AS text[]), CAST($7 AS text[]), CAST($8 AS integer[]),
     CAST($9 AS bigint[]), CAST($10 AS bigint[]), CAST($11 AS text[]), CAST($12 AS bigint[]), CAST($13 AS text[]),
-    CAST($14 AS text[]), CAST($15 AS text[]), CAST($16 AS bytea[]), CAST($17 AS boolean[]), CAST($18 AS text[]),
-    CAST($19 AS text[]), CAST($20 AS boolean)) AS kept
+    CAST($14 AS text[]), CAST($15 AS text[]), CAST($16 AS bytea[]), CAST($17 AS boolean[]), CAST($18 AS boolean[]),
+    CAST($19 AS text[]), CAST($20 AS text[]), CAST($21 AS boolean)) AS kept
 
 -- name: handle_once
 INSERT INTO {schema}.event_handled (handler_name, idempotency_key, handled_at)
@@ -333,12 +333,16 @@ SELECT {schema}.outbox_place_free($1, $2)
 
 -- name: kept_already
 SELECT d.n, o.id::text AS id, {schema}.outbox_us(o.updated_at) AS updated_us
-  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS d (id, queue, kind, idempotency_key, n)
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::boolean[])
+       WITH ORDINALITY AS d (id, queue, kind, idempotency_key, wide, n)
  CROSS JOIN LATERAL (
        SELECT seq, id, updated_at, 0 AS rank FROM {schema}.outbox AS i WHERE i.id = d.id
        UNION ALL
        SELECT seq, id, updated_at, 1 FROM {schema}.outbox AS k
         WHERE k.queue = d.queue AND k.event_type = d.kind AND k.idempotency_key = d.idempotency_key
+       UNION ALL
+       SELECT seq, id, updated_at, 2 FROM {schema}.outbox AS w
+        WHERE d.wide AND w.queue_wide AND w.queue = d.queue AND w.idempotency_key = d.idempotency_key
         ORDER BY rank LIMIT 1) AS o
 
 -- name: awaited

@@ -58,11 +58,13 @@ CREATE TABLE letters (
     archived_from    TEXT,
     tries            BLOB,              -- the attempt log of this cycle: JSON
     failure_history  BLOB,              -- ended cycles: JSON
-    dead             INTEGER            -- 1 while it is failed: indexes on this, not on the status, cost a claim nothing
+    dead             INTEGER,           -- 1 while it is failed: indexes on this, not on the status, cost a claim nothing
+    queue_wide       INTEGER            -- 1 if its idempotency key is also unique among such keys of its queue
 ) STRICT;
 
 CREATE UNIQUE INDEX letters_id ON letters (id);
 CREATE UNIQUE INDEX letters_idempotency ON letters (queue, kind, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX letters_queue_wide ON letters (queue, idempotency_key) WHERE queue_wide = 1;
 CREATE INDEX letters_due ON letters (queue, kind, priority, due_us, seq) WHERE status = 'pending' AND held = 0;
 CREATE INDEX letters_lease ON letters (lease) WHERE status = 'in_flight';
 CREATE INDEX letters_lane ON letters (queue, key, seq) WHERE lane > 0 AND status IN ('pending', 'in_flight');

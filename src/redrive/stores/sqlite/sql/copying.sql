@@ -23,8 +23,10 @@ ON CONFLICT DO UPDATE SET first_seen_us = min(first_seen_us, excluded.first_seen
     last_seen_us = max(last_seen_us, excluded.last_seen_us)
 
 -- name: kept_already
-SELECT id, updated_us FROM letters WHERE id = ?
-UNION ALL SELECT id, updated_us FROM letters WHERE queue = ? AND kind = ? AND idempotency_key = ?
+SELECT id, updated_us FROM letters WHERE id = ?1
+UNION ALL SELECT id, updated_us FROM letters WHERE queue = ?2 AND kind = ?3 AND idempotency_key = ?4
+UNION ALL SELECT id, updated_us FROM letters
+           WHERE ?5 = 'queue' AND queue = ?2 AND idempotency_key = ?4 AND queue_wide = 1
 
 -- name: adopt_handled
 INSERT OR IGNORE INTO event_handled VALUES (?, ?, ?)

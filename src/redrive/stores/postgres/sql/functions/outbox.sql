@@ -5,8 +5,8 @@
 CREATE OR REPLACE FUNCTION {schema}.outbox_accept(
     p_id text, p_queue text, p_kind text, p_payload bytea, p_content_type text, p_key text, p_idempotency_key text,
     p_priority integer, p_delay bigint, p_due bigint, p_policy text, p_generation bigint, p_origin text,
-    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_rich text, p_names text, p_notify boolean,
-    p_meant jsonb DEFAULT '{}'
+    p_handler text, p_tenant text, p_extras bytea, p_odd boolean, p_wide boolean, p_rich text, p_names text,
+    p_notify boolean, p_meant jsonb DEFAULT '{}'
 ) RETURNS text LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -23,7 +23,7 @@ BEGIN
     SELECT ordered, max_size INTO v_ordered, v_max_size FROM {schema}.outbox_queues WHERE name = p_queue;
     IF v_max_size IS NOT NULL THEN
         PERFORM {schema}.outbox_refuse_overflow(
-            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_kind], ARRAY[p_idempotency_key], NULL);
+            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_kind], ARRAY[p_idempotency_key], ARRAY[p_wide], NULL);
     END IF;
     IF v_ordered AND p_key IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);
@@ -32,19 +32,21 @@ BEGIN
     END IF;
     LOOP  -- again if the letter that was in its place has been removed meanwhile
         INSERT INTO {schema}.outbox (
-            token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue, event_type,
-            key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
+            token, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, queue_wide, id, queue,
+            event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
         VALUES (
             nextval('{schema}.outbox_token'),
             CASE WHEN p_due IS NOT NULL THEN {schema}.outbox_at(p_due)
                  WHEN p_delay IS NOT NULL THEN v_now + p_delay * interval '1 microsecond' ELSE v_now END,
-            v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, v_id, p_queue, p_kind, p_key,
+            v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, p_wide, v_id, p_queue, p_kind, p_key,
             p_idempotency_key, p_origin, p_handler, p_tenant, p_policy, p_content_type, p_payload, p_extras, 'enqueued')
         ON CONFLICT DO NOTHING RETURNING seq, token INTO v_seq, v_token;
         EXIT WHEN FOUND;
         v_kept := coalesce(
             (SELECT id::text FROM {schema}.outbox WHERE id = v_id),
             (SELECT id::text FROM {schema}.outbox WHERE queue = p_queue AND event_type = p_kind
+                AND idempotency_key = p_idempotency_key),
+            (SELECT id::text FROM {schema}.outbox WHERE p_wide AND queue_wide AND queue = p_queue
                 AND idempotency_key = p_idempotency_key));
         IF v_kept IS NOT NULL THEN
             RETURN v_kept;
@@ -87,7 +89,7 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_accept_many(
     p_ids text[], p_queues text[], p_kinds text[], p_payloads bytea[], p_content_types text[], p_keys text[],
     p_idempotency_keys text[], p_priorities integer[], p_delays bigint[], p_dues bigint[], p_policies text[],
     p_generations bigint[], p_origins text[], p_handlers text[], p_tenants text[], p_extras bytea[],
-    p_odds boolean[], p_rich text[], p_names text[], p_notify boolean
+    p_odds boolean[], p_wide boolean[], p_rich text[], p_names text[], p_notify boolean
 ) RETURNS SETOF text LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -102,14 +104,14 @@ BEGIN
         SELECT * FROM unnest(
             p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,
             p_priorities, p_delays, p_dues, p_policies, p_generations, p_origins, p_handlers, p_tenants,
-            p_extras, p_odds, p_rich, p_names
+            p_extras, p_odds, p_wide, p_rich, p_names
         ) AS u (
             id, queue, kind, payload, content_type, key, idempotency_key, priority, delay, due, policy,
-            generation, origin, handler, tenant, extras, odd, rich, names)
+            generation, origin, handler, tenant, extras, odd, wide, rich, names)
     LOOP
         v_kept := {schema}.outbox_accept(
             d.id, d.queue, d.kind, d.payload, d.content_type, d.key, d.idempotency_key, d.priority,
-            d.delay, d.due, d.policy, d.generation, d.origin, d.handler, d.tenant, d.extras, d.odd,
+            d.delay, d.due, d.policy, d.generation, d.origin, d.handler, d.tenant, d.extras, d.odd, d.wide,
             d.rich, d.names, false, v_meant);
         IF v_kept IS NOT NULL THEN
             v_meant := v_meant || jsonb_build_object(d.id, jsonb_build_array(0, v_kept));  -- 0: before every draft to come

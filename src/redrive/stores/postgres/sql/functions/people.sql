@@ -76,7 +76,7 @@ BEGIN
     SELECT * INTO q FROM {schema}.outbox_queues WHERE name = p_queue;
     IF q.max_size IS NOT NULL THEN
         PERFORM {schema}.outbox_refuse_overflow(
-            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_event_type], ARRAY[p_idempotency_key], NULL);
+            ARRAY[v_id], ARRAY[p_queue], ARRAY[p_event_type], ARRAY[p_idempotency_key], NULL, NULL);
     END IF;
     IF q.ordered AND p_key IS NOT NULL THEN
         PERFORM {schema}.outbox_lock_arrivals(ARRAY[p_queue], ARRAY[p_key]);

@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION {schema}.outbox_put(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_payloads bytea[],
     p_content_types text[], p_keys text[], p_idempotency_keys text[], p_priorities smallint[], p_delays bigint[],
     p_dues bigint[], p_policies text[], p_generations bigint[], p_origins text[], p_handlers text[],
-    p_tenants text[], p_extras bytea[], p_odds boolean[], p_rich jsonb, p_now bigint
+    p_tenants text[], p_extras bytea[], p_odds boolean[], p_wide boolean[], p_rich jsonb, p_now bigint
 ) RETURNS TABLE (place bigint, kept text) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -36,17 +36,17 @@ BEGIN
     END IF;
     IF v_limited IS NOT NULL THEN  -- one call after the other: each counts what the calls before it have put
         PERFORM pg_advisory_xact_lock(hashtextextended(l.name, 17)) FROM unnest(v_limited) AS l (name);
-        PERFORM {schema}.outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, v_dead);
+        PERFORM {schema}.outbox_refuse_overflow(p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide, v_dead);
     END IF;
     v_token := nextval('{schema}.outbox_token');
     v_seqs := ARRAY(SELECT nextval('{schema}.outbox_seq') FROM generate_series(1, cardinality(p_ids)));
     WITH kept AS (
         INSERT INTO {schema}.outbox (
-            seq, token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, id, queue,
-            event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
+            seq, token, act, due_at, occurred_at, cycle_at, updated_at, generation, held, priority, lane, odd, queue_wide, id,
+            queue, event_type, key, idempotency_key, source, target, workspace_id, policy, content_type, payload, extras, why)
         SELECT d.seq, v_token, p_call, coalesce({schema}.outbox_at(d.due), v_now + coalesce(d.delay, 0) * interval '1 microsecond'),
                v_now, v_now, v_now, d.generation, (d.lane > 0)::integer, coalesce(d.priority, 1), d.lane,
-               coalesce(d.odd, false), d.id, d.queue,
+               coalesce(d.odd, false), coalesce(d.wide, false), d.id, d.queue,
                d.kind, d.key, d.idempotency_key, d.origin, d.handler, d.tenant, d.policy,
                coalesce(d.content_type, 'application/json'), d.payload,
                d.extras, 'enqueued'
@@ -54,9 +54,10 @@ BEGIN
                                       AND (v_dead IS NULL OR u.n <> ALL (v_dead)) THEN 3 ELSE 0 END AS lane
                   FROM unnest(v_seqs, p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,
                               p_priorities, p_delays, p_dues, p_policies, p_generations, p_origins, p_handlers,
-                              p_tenants, p_extras, p_odds)
+                              p_tenants, p_extras, p_odds, p_wide)
                        WITH ORDINALITY AS u (seq, id, queue, kind, payload, content_type, key, idempotency_key, priority,
-                                             delay, due, policy, generation, origin, handler, tenant, extras, odd, n)
+                                             delay, due, policy, generation, origin, handler, tenant, extras, odd, wide,
+                                             n)
                  ORDER BY u.n) AS d
         ON CONFLICT DO NOTHING RETURNING queue, event_type),
     counted AS (
@@ -67,7 +68,7 @@ BEGIN
     SELECT count(*) INTO v_kept FROM kept;
     IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the insert: a duplicate is one whatever it would wait for
         SELECT jsonb_object_agg(p_ids[d.n], jsonb_build_array(d.n, d.kept)) INTO v_meant FROM {schema}.outbox_duplicates(
-            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide, v_seqs) AS d;
         PERFORM {schema}.outbox_wait(p_rich, v_seqs, v_token, coalesce(v_meant, '{}'), false);
         PERFORM {schema}.outbox_enrich(p_rich, v_seqs, v_now);
     END IF;
@@ -78,25 +79,29 @@ BEGIN
     END IF;
     IF v_kept < cardinality(p_ids) THEN
         RETURN QUERY SELECT d.n, d.kept FROM {schema}.outbox_duplicates(
-            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, v_seqs) AS d;
+            p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide, v_seqs) AS d;
     END IF;
 END $$;
 
 -- Raise RD507 if one of these queues has no room for those of these drafts that are new. Dead ones need no room.
 CREATE OR REPLACE FUNCTION {schema}.outbox_refuse_overflow(
-    p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[], p_dead bigint[]
+    p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[], p_wide boolean[], p_dead bigint[]
 ) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE v_full record;
 BEGIN
     SELECT q.name, q.max_size INTO v_full
-      FROM (SELECT d.queue, count(DISTINCT coalesce(d.kind || E'\x1f' || d.idempotency_key, d.id::text)) AS n
-              FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys)
-                   WITH ORDINALITY AS d (id, queue, kind, idempotency_key, n)
+      FROM (SELECT d.queue, count(DISTINCT coalesce(
+                       CASE WHEN d.wide THEN '' ELSE d.kind END || E'\x1f' || d.idempotency_key, d.id::text)) AS n
+              FROM unnest(p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide)
+                   WITH ORDINALITY AS d (id, queue, kind, idempotency_key, wide, n)
              WHERE (p_dead IS NULL OR d.n <> ALL (p_dead))
                AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.id = d.id)
                AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o
                                 WHERE o.queue = d.queue AND o.event_type = d.kind
+                                  AND o.idempotency_key = d.idempotency_key)
+               AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o
+                                WHERE d.wide AND o.queue_wide AND o.queue = d.queue
                                   AND o.idempotency_key = d.idempotency_key)
              GROUP BY d.queue) AS fresh
       JOIN {schema}.outbox_queues AS q ON q.name = fresh.queue
@@ -143,20 +148,22 @@ END $$;
 -- between the conflict and this look. Then nothing is kept, and the caller asks again (serialization failure).
 CREATE OR REPLACE FUNCTION {schema}.outbox_duplicates(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],
-    p_seqs bigint[]
+    p_wide boolean[], p_seqs bigint[]
 ) RETURNS TABLE (n bigint, kept text) LANGUAGE plpgsql
 AS $$
 BEGIN
     FOR n, kept IN
         -- A later draft of the call may be kept under the id of one whose key was taken.
-        SELECT d.n, coalesce(CASE WHEN same.seq < d.seq THEN same.id END, alike.id, same.id)::text
+        SELECT d.n, coalesce(CASE WHEN same.seq < d.seq THEN same.id END, alike.id, akin.id, same.id)::text
           FROM (SELECT u.*, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS nth
-                  FROM unnest(p_seqs, p_ids, p_queues, p_kinds, p_idempotency_keys)
-                       WITH ORDINALITY AS u (seq, id, queue, kind, idempotency_key, n)) AS d
+                  FROM unnest(p_seqs, p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide)
+                       WITH ORDINALITY AS u (seq, id, queue, kind, idempotency_key, wide, n)) AS d
           LEFT JOIN {schema}.outbox AS mine ON mine.seq = d.seq
           LEFT JOIN {schema}.outbox AS same ON same.id = d.id
           LEFT JOIN {schema}.outbox AS alike ON alike.queue = d.queue AND alike.event_type = d.kind
                                             AND alike.idempotency_key = d.idempotency_key
+          LEFT JOIN {schema}.outbox AS akin ON d.wide AND akin.queue_wide AND akin.queue = d.queue
+                                           AND akin.idempotency_key = d.idempotency_key
          WHERE mine.seq IS NULL AND NOT (p_again AND d.nth = 1 AND same.act IS NOT DISTINCT FROM p_call)
     LOOP
         IF kept IS NULL THEN

@@ -28,6 +28,7 @@ CREATE TABLE {schema}.outbox (
     priority         smallint NOT NULL DEFAULT 1,  -- 0 high, 1 medium, 2 low
     lane             smallint NOT NULL DEFAULT 0,  -- 0 unordered, 1 first of its key, 2 behind another, 3 arriving
     odd              boolean NOT NULL DEFAULT false,  -- some text in it is written with escapes
+    queue_wide       boolean NOT NULL DEFAULT false,  -- its idempotency key is also unique among such keys of its queue
     status           text COLLATE "C" NOT NULL DEFAULT 'pending',
     queue            text COLLATE "C" NOT NULL,
     event_type       text COLLATE "C" NOT NULL,  -- the kind
@@ -67,6 +68,7 @@ CREATE TABLE {schema}.outbox (
 CREATE UNIQUE INDEX outbox_id ON {schema}.outbox (id);
 CREATE UNIQUE INDEX outbox_idempotency ON {schema}.outbox (queue, event_type, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX outbox_queue_wide ON {schema}.outbox (queue, idempotency_key) WHERE queue_wide;
 CREATE INDEX outbox_due ON {schema}.outbox (queue, event_type, priority, due_at, seq)
     WHERE status = 'pending' AND held = 0;
 CREATE INDEX outbox_lease ON {schema}.outbox (lease_until) WHERE status = 'in_flight';
@@ -206,5 +208,5 @@ CREATE TYPE {schema}.outbox_claimed AS (
     handler text, tenant text, cycles integer, cycle_us bigint, created_us bigint, updated_us bigint,
     payload_version integer, token bigint, rich boolean, category text, error_type text, last_error text,
     fingerprint text, why text, first_failed_us bigint, failed_us bigint, applied_policy text, release text,
-    plan text, waits_for integer, odd boolean, extras bytea, tries text, failure_history text
+    plan text, waits_for integer, unique_in text, odd boolean, extras bytea, tries text, failure_history text
 );
