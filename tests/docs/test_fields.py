@@ -82,7 +82,8 @@ async def test_the_example_of_an_option_of_a_letter_is_accepted(name):
     option = given("enqueue", name, first=first)
     assert list(option) == [name]
     payload = b"17;18" if name == "content_type" else {"order": 17}
-    assert not (await app.enqueue("order.created", payload, **option)).duplicate
+    needed = {"idempotency_key": "order-17"} if name == "unique_in" else {}
+    assert not (await app.enqueue("order.created", payload, **option, **needed)).duplicate
     await app.close()
 
 

@@ -10,6 +10,7 @@ from tests.sources.webhook.asgi import post
 from redrive import Redrive
 from redrive.core.query import parse
 from redrive.sources.webhook import Inbox, Source
+from redrive.sources.webhook.config import QUEUE
 from redrive.sources.webhook.events.identity import key_of, letter_id
 
 
@@ -47,6 +48,22 @@ async def test_the_same_id_with_another_type_is_the_same_event(app, inbox):
     again = await post(inbox, "/github", b"{}", delivery(b"1", b"issues"))  # another kind, another handler
     assert (again.status, again.json["id"]) == (200, first.json["id"])
     assert await count(app) == 1
+
+
+async def test_an_event_that_the_queue_has_under_another_letters_id_is_a_duplicate_whatever_its_type(app, inbox):
+    kept = await app.enqueue("github", b"{}", idempotency_key="github:1", unique_in="queue", queue=QUEUE)
+    assert kept.id != letter_id("github:1")
+    again = await post(inbox, "/github", b"{}", delivery(b"1", b"issues"))
+    assert (again.status, again.json["id"]) == (200, kept.id)
+
+
+async def test_the_same_id_of_types_in_two_queues_is_the_same_event(app):
+    app.add_handler("github", take, queue="one")
+    app.add_handler("github.issues", take, queue="two")
+    inbox = Inbox(app, [Source.github(insecure=True)])
+    first = await post(inbox, "/github", b"{}", delivery(b"1", b"push"))
+    again = await post(inbox, "/github", b"{}", delivery(b"1", b"issues"))
+    assert (again.status, again.json["id"]) == (200, first.json["id"])
 
 
 async def test_the_same_id_with_another_body_is_a_conflict_and_the_first_body_stays(app, inbox):

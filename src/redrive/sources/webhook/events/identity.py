@@ -1,8 +1,9 @@
 """
 Which letter an event becomes: one, however often and as whatever type it arrives.
 
-Owns the key of an event (`source:id`) and the letter's id that follows from it. A store keeps one letter of an id,
-whatever its queue and kind, so two requests that race cannot both be kept. Knows no clock: the caller brings `now`.
+Owns the key of an event (`source:id`), which is unique in its queue, and the letter's id that follows from it. A store
+keeps one letter of an id, so an event stays one letter even where two of its types have handlers in two queues; and an
+event is found by its id without a search. Knows no clock: the caller brings `now`.
 """
 
 from __future__ import annotations

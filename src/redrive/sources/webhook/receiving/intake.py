@@ -186,6 +186,7 @@ class Intake:
             queue=QUEUE if handler is None else handler.queue,
             id=None if identity is None else identity.letter,
             idempotency_key=None if identity is None else identity.key,
+            unique_in="kind" if identity is None else "queue",
             key=event.key,
             origin=f"webhook:{source.name}",
             headers=[(name.decode("latin-1"), value) for name, value in arrived.headers],
