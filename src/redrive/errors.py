@@ -9,11 +9,12 @@ RedriveError
 ├── DraftError               a letter cannot be made of what was given
 │   └── PayloadError         a payload cannot be written as bytes
 ├── LetterNotFound           no letter has this id
+├── TaskNotFound             no failed workflow has this task_id (also a ValueError)
 ├── AmbiguousId              several letters have an id that ends like this
 ├── PlanNotFound             no plan has this id
 ├── MoveRefused              the letter's status does not allow this
 ├── EditConflict             the letter was changed since it was read
-├── QueueFull                the queue holds its maximum of letters
+├── QueueFull                the queue holds its maximum of letters (also a ValueError)
 ├── CopyRefused              letters cannot be copied from this store, or to that one
 ├── NotSupported             this store cannot do that
 ├── SourceError              a source cannot be used as asked
@@ -71,6 +72,14 @@ class LetterNotFound(RedriveError):
         super().__init__(f"no letter has the id {letter_id!r}; `redrive ls` lists what is kept")
 
 
+class TaskNotFound(RedriveError, ValueError):
+    """No failed workflow has this task_id."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(f"no task has the id {task_id!r}; list_tasks() and `redrive ls` list what is kept")
+
+
 class AmbiguousId(RedriveError):
     """Several letters have an id that ends like this; nothing was done."""
 
@@ -96,7 +105,7 @@ class EditConflict(RedriveError):
     """The letter was changed since it was read; nothing was written."""
 
 
-class QueueFull(RedriveError):
+class QueueFull(RedriveError, ValueError):
     """The queue holds its maximum of letters; none of the call's letters was kept."""
 
     def __init__(self, queue: str, max_size: int) -> None:

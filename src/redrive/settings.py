@@ -127,6 +127,25 @@ class Settings(BaseSettings):
         examples=["https://key@sentry.example/1"],
     )
 
+    dlq_enabled: bool = Field(
+        default=True, description="Keep failed workflows in the workflow queue.", examples=["true"]
+    )
+    dlq_max_size: int = Field(
+        10_000, ge=100, le=100_000, description="The most failed workflows that are kept open.", examples=[10_000]
+    )
+    dlq_default_retry_policy: Literal["never", "linear", "exponential", "immediate"] = Field(
+        "exponential", description="The policy of failed workflows that name none.", examples=["exponential"]
+    )
+    dlq_default_max_retries: int = Field(
+        3, ge=0, le=10, description="Retries of a failed workflow that names no number.", examples=[3]
+    )
+    dlq_retry_processor_enabled: bool = Field(
+        default=True, description="Retry failed workflows in the background.", examples=["true"]
+    )
+    dlq_retry_interval_seconds: int = Field(
+        60, ge=10, le=3_600, description="How often due workflows are looked for.", examples=[60]
+    )
+
     inbox: Annotated[dict[str, Any], NoDecode] = Field(
         {},
         description="The webhook inbox: `[inbox]`, with a table `[inbox.sources.NAME]` for each sender.",
@@ -296,6 +315,8 @@ def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
 # ---------------------------------------------------------------------- the sentences
 
 _MUST = {  # by pydantic's name for the problem
+    "bool_parsing": "it must be true or false",
+    "bool_type": "it must be true or false",
     "int_parsing": "it must be a whole number",
     "int_type": "it must be a whole number",
     "int_from_float": "it must be a whole number",

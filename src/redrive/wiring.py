@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlunsplit
 
+from redrive.engine.clock import SystemClock
 from redrive.engine.runners.processes.pool import ProcessEngine
 from redrive.engine.runners.tasks import TaskEngine
 from redrive.engine.runners.threads import ThreadEngine
@@ -25,7 +26,9 @@ from redrive.engine.worker.open_kinds import OpenKinds
 from redrive.engine.worker.processor import Processor
 from redrive.engine.worker.worker import Worker
 from redrive.errors import NotSupported, SettingsError
-from redrive.settings import masked
+from redrive.settings import load, masked
+from redrive.signals.hub import Hub
+from redrive.signals.log import log_facts, logs_routine
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore
 
@@ -64,6 +67,28 @@ def open_store(url: str, *, create: bool = True) -> Store:
         return _postgres(url, create=create)
     like = "sqlite:///redrive.db, postgresql://user@host/database or memory://"
     raise SettingsError([f"cannot use the store {masked(url)!r}; it must be like {like}"])
+
+
+class StoreHome:
+    """A store by itself, for sources that need no application: settings, clock and log."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.clock, self.hub = settings, SystemClock(), Hub()
+        self.store = open_store(settings.url)
+        self.hub.listen(log_facts, routine=logs_routine())
+
+    async def open(self) -> None:
+        """Open the store."""
+        await self.store.open()
+
+    async def close(self) -> None:
+        """Close the store; what was accepted stays."""
+        await self.store.close()
+
+
+def open_home(url: str | None) -> StoreHome:
+    """Return the store behind *url*, or behind the settings' own, with what goes with it."""
+    return StoreHome(load(url=url))
 
 
 def _refuse_parameters(url: str) -> None:

@@ -1,0 +1,96 @@
+"""
+The four retry policies of the workflow queue.
+
+Owns what their words mean, which category gets which, and how a caller names a policy. Knows no delay formula:
+`core.policy` has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from redrive.core.letter import Category
+from redrive.core.policy import RetryPolicy as Policy
+from redrive.core.policy.retry_policy import Backoff
+from redrive.errors import PolicyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST_RETRIES = 1_000  # of one task; more is a slip
+
+
+class RetryPolicy(StrEnum):
+    """When a failed workflow runs again. `.policy` is the value that the rest of redrive uses."""
+
+    NEVER = "never"
+    LINEAR = "linear"
+    EXPONENTIAL = "exponential"
+    IMMEDIATE = "immediate"
+
+    @property
+    def policy(self) -> Policy:
+        """The policy behind the word, with three retries."""
+        return _POLICIES[self]
+
+
+_POLICIES: Mapping[RetryPolicy, Policy] = {
+    RetryPolicy.NEVER: Policy.NEVER,
+    RetryPolicy.LINEAR: Policy.LINEAR,
+    RetryPolicy.EXPONENTIAL: Policy.EXPONENTIAL,
+    RetryPolicy.IMMEDIATE: Policy.IMMEDIATE,
+}
+_BY_CATEGORY: Mapping[Category, RetryPolicy] = {
+    Category.TRANSIENT: RetryPolicy.EXPONENTIAL,
+    Category.NETWORK: RetryPolicy.EXPONENTIAL,
+    Category.RESOURCE: RetryPolicy.LINEAR,
+    Category.PERMISSION: RetryPolicy.NEVER,
+    Category.VALIDATION: RetryPolicy.NEVER,
+    Category.PERMANENT: RetryPolicy.NEVER,
+}
+_WORDS: Mapping[Backoff, RetryPolicy] = {Backoff(word.value): word for word in RetryPolicy}
+
+AnyPolicy = RetryPolicy | Policy | str
+
+
+def for_category(category: Category) -> RetryPolicy:
+    """Return the policy of *category*."""
+    return _BY_CATEGORY[category]
+
+
+def policy_of(given: AnyPolicy, max_retries: int | None, jitter: str = "none") -> Policy:
+    """Return *given* as a value that allows *max_retries* retries after the failure that brought the task here."""
+    policy = given if isinstance(given, Policy) else read(given).policy
+    if policy.backoff is Backoff.NEVER:
+        return policy
+    if max_retries is None and jitter == "none":
+        return policy
+    attempts = policy.max_attempts if max_retries is None else checked(max_retries) + 1
+    jittered = policy.jitter if jitter == "none" or policy.backoff is Backoff.IMMEDIATE else jitter
+    return replace(policy, max_attempts=attempts, jitter=jittered)
+
+
+def read(word: str) -> RetryPolicy:
+    """Return the policy that *word* names; raise PolicyError."""
+    try:
+        return RetryPolicy(word)
+    except ValueError:
+        words = ", ".join(RetryPolicy)
+        raise PolicyError(f"cannot use {str(word)[:40]!r} as a retry policy: it must be one of {words}") from None
+
+
+def checked(max_retries: object) -> int:
+    """Return *max_retries*; raise PolicyError unless it is a number of retries."""
+    if type(max_retries) is int and 0 <= max_retries <= MOST_RETRIES:
+        return max_retries
+    raise PolicyError(f"max_retries is {str(max_retries)[:40]} and must be a whole number from 0 to {MOST_RETRIES}")
+
+
+def word_of(text: str | None) -> RetryPolicy:
+    """Return the word for a policy's text; a policy that has none of the four is shown as exponential."""
+    try:
+        return _WORDS.get(Policy.parse(text or "never").backoff, RetryPolicy.EXPONENTIAL)
+    except PolicyError:  # another version of redrive wrote it
+        return RetryPolicy.EXPONENTIAL
