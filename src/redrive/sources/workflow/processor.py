@@ -26,7 +26,7 @@ from redrive.sources.workflow.running import attempt
 from redrive.stores.contract import Want, WorkerBeat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Hashable, Mapping
     from typing import Any
 
     from redrive.core.breaker import BreakerRules
@@ -70,7 +70,7 @@ class Processor:
         self._home, self._queue, self._judge, self._settled = home, queue, judge, settled
         self._breakers = Breakers(breakers)
         self._concurrency = concurrency
-        self._held: dict[int, Claim] = {}
+        self._held: dict[Hashable, Claim] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
 
