@@ -44,8 +44,8 @@ class Slots:
     """The slots that kinds of one queue share."""
 
     __slots__ = (
-        "_ended", "_peak", "_seconds", "ahead", "breaker", "concurrency", "generation", "kinds", "queue", "rests_until",
-        "run_times", "running",
+        "_ended", "_peak", "_seconds", "ahead", "breaker", "concurrency", "generation", "is_plain", "kinds", "queue",
+        "rests_until", "run_times", "running",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,9 @@ class Slots:
         self.run_times = RunTimes(concurrency)
         self.rests_until = 0.0  # claims nothing before, by the worker's clock: a fault of ours met its last claim
         queue.sharing.append(self)
+        self.is_plain = False
+        for slots in queue.sharing:  # whether a slot that becomes free may take the next letter without a question
+            slots.is_plain = len(queue.sharing) == 1 and slots.breaker is None
 
     def want(self, limit: int | None = None) -> Want | None:
         """Return what to claim for these slots, None if they hold enough or have asked for it."""

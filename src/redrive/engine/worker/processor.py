@@ -228,39 +228,36 @@ class Processor:
             self._go_on_soon()
 
     def _start(self, slots: Slots, claim: Claim) -> None:
-        handler, now = self._handlers[claim.letter.kind], self._clock.monotonic()
+        handler = self._handlers[claim.letter.kind]
+        self._run(slots, claim, handler, self._engines[handler.engine], self._clock.monotonic())
+
+    def _run(self, slots: Slots, claim: Claim, handler: Handler, engine: Engine, now: float) -> None:
         self._burst += 1
         slots.begin(now)
-        self._engines[handler.engine].start(handler, claim.letter, (slots, claim, now), self._finished)
+        engine.start(handler, claim.letter, (slots, claim, handler, engine, now), self._finished)
 
-    def _finished(self, ticket: tuple[Slots, Claim, float], outcome: Outcome) -> None:
-        slots, claim, began = ticket
+    def _finished(self, ticket: tuple[Slots, Claim, Handler, Engine, float], outcome: Outcome) -> None:
+        slots, claim, handler, engine, began = ticket
         now = self._clock.monotonic()
-        self._seconds[claim.letter.kind] += now - began
+        self._seconds[handler.kind] += now - began
         slots.end(now)
         if claim is self._suspects.running:
             self._suspects.running = None
         self.exchanges.outcomes.append((claim, outcome))
         self.wake.set()
-        self._use_slot(slots, claim.letter.kind)
-
-    def _use_slot(self, slots: Slots, kind: str) -> None:
-        """Start the next letter in the slot that became free; in the same task, if the engine can."""
         ready = slots.ahead.ready
+        if ready and engine.vacant and slots.is_plain and self._burst < _BURST and ready[0].letter.kind == handler.kind:
+            self._run(slots, ready.popleft(), handler, engine, now)  # next in the same task
+        else:
+            self._use_slot(slots)
+
+    def _use_slot(self, slots: Slots) -> None:
+        """Start the next letter in the slot that became free, whichever slots of its queue have one."""
         if self._burst >= _BURST or (slots.breaker is not None and self._dependencies.is_open(slots.breaker)):
             self._go_on_soon()
-        elif not ready or len(slots.queue.sharing) > 1:
-            self._fill_shared(slots)
-        elif self._engines[self._handlers[kind].engine].vacant and ready[0].letter.kind == kind and slots.may_start:
-            self._start(slots, ready.popleft())
-        else:
+        elif any(each.ahead.ready for each in slots.queue.sharing):
             self._fill()
-
-    def _fill_shared(self, slots: Slots) -> None:
-        """Give the slot to other slots of its queue if they have a letter; else the store may have been outrun."""
-        if any(each.ahead.ready for each in slots.queue.sharing):
-            self._fill()
-        elif not slots.running:
+        elif not slots.running:  # the store may have been outrun
             self._go_on_soon()
 
     def _go_on_soon(self) -> None:
