@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from redrive.core.plan import PlanState
     from redrive.stores.memory.rows import Row
-    from redrive.stores.memory.transaction import Ledger
+    from redrive.stores.memory.transaction import Contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,40 +40,40 @@ class Act:
     generation: int | None = None
 
 
-def act(ledger: Ledger, deed: Act, letter_ids: Sequence[str]) -> list[Letter]:
+def act(contents: Contents, deed: Act, letter_ids: Sequence[str]) -> list[Letter]:
     """Do it to these letters, all or none."""
-    rows = [_row(ledger, letter_id) for letter_id in dict.fromkeys(letter_ids)]
+    rows = [_row(contents, letter_id) for letter_id in dict.fromkeys(letter_ids)]
     for row in rows:
         check_verb(deed.verb, row.letter.id, row.letter.status)
     if not rows:
         return []
     target = rows[0].letter.id if len(rows) == 1 else f"{len(rows)} letters"
-    ledger.audit(deed.by, deed.verb, target, len(rows), deed.reason)
-    gone = [finding.seen(ledger, row) for row in rows] if deed.verb == "purge" else []
-    _carry_out(ledger, deed, rows)
-    return gone or [finding.seen(ledger, row) for row in rows]  # once all have moved: they may wait for each other
+    contents.audit(deed.by, deed.verb, target, len(rows), deed.reason)
+    gone = [finding.seen(contents, row) for row in rows] if deed.verb == "purge" else []
+    _carry_out(contents, deed, rows)
+    return gone or [finding.seen(contents, row) for row in rows]  # once all have moved: they may wait for each other
 
 
-def _row(ledger: Ledger, letter_id: str) -> Row:
-    row = ledger.shelf.row(letter_id)
+def _row(contents: Contents, letter_id: str) -> Row:
+    row = contents.shelf.row(letter_id)
     if row is None:
         raise LetterNotFound(letter_id)
     return row
 
 
-def _carry_out(ledger: Ledger, deed: Act, rows: Sequence[Row]) -> list[Letter]:
-    token = ledger.next_token()
-    return [_do(ledger, deed, row, token) for row in rows]
+def _carry_out(contents: Contents, deed: Act, rows: Sequence[Row]) -> list[Letter]:
+    token = contents.next_token()
+    return [_do(contents, deed, row, token) for row in rows]
 
 
-def _do(ledger: Ledger, deed: Act, row: Row, token: int) -> Letter:
+def _do(contents: Contents, deed: Act, row: Row, token: int) -> Letter:
     if deed.verb == "purge":
-        ledger.shelf.remove(row)
+        contents.shelf.remove(row)
         return row.letter
-    letter = replace(_after(deed, row, ledger.now_us), token=token)
+    letter = replace(_after(deed, row, contents.now_us), token=token)
     if letter.status is Status.ARCHIVED:
         row.archived_from = row.letter.status
-    ledger.shelf.change(row, letter)
+    contents.shelf.change(row, letter)
     return letter
 
 
@@ -89,71 +89,71 @@ def _after(deed: Act, row: Row, now: int) -> Letter:
             return changes.archived(row.letter, now, by=deed.by, plan=deed.plan)
 
 
-def start_plan(ledger: Ledger, plan: Plan) -> Plan:
+def start_plan(contents: Contents, plan: Plan) -> Plan:
     """Keep *plan*, cut off at this moment."""
-    kept = begun(plan, ledger.next_token(), ledger.now_us)
-    ledger.plans[kept.id] = kept
-    ledger.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
+    kept = begun(plan, contents.next_token(), contents.now_us)
+    contents.plans[kept.id] = kept
+    contents.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
     return kept
 
 
-def plan_of(ledger: Ledger, plan_id: str) -> Plan:
+def plan_of(contents: Contents, plan_id: str) -> Plan:
     """Return a plan; raise PlanNotFound."""
-    if plan_id not in ledger.plans:
+    if plan_id not in contents.plans:
         raise PlanNotFound(plan_id)
-    return as_read(ledger.plans[plan_id], ledger.now_ms)
+    return as_read(contents.plans[plan_id], contents.now_ms)
 
 
-def plans(ledger: Ledger, state: PlanState | None, limit: int) -> list[Plan]:
+def plans(contents: Contents, state: PlanState | None, limit: int) -> list[Plan]:
     """Return plans, newest first."""
-    found = [as_read(plan, ledger.now_ms) for plan in reversed(ledger.plans.values())]
+    found = [as_read(plan, contents.now_ms) for plan in reversed(contents.plans.values())]
     return [plan for plan in found if state is None or plan.state is state][:limit]
 
 
-def change_plan(ledger: Ledger, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None) -> Plan:
+def change_plan(contents: Contents, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None) -> Plan:
     """Pause, resume or halt a plan."""
-    ledger.plans[plan_id] = kept = changed(plan_of(ledger, plan_id), verb, rate=rate)
-    ledger.audit(by, f"plan {verb}", plan_id, 0, reason)
+    contents.plans[plan_id] = kept = changed(plan_of(contents, plan_id), verb, rate=rate)
+    contents.audit(by, f"plan {verb}", plan_id, 0, reason)
     return kept
 
 
-def step(ledger: Ledger, plan_id: str, limit: int, worker: str, lease: float) -> Step:
+def step(contents: Contents, plan_id: str, limit: int, worker: str, lease: float) -> Step:
     """Act on the plan's next *limit* letters, and let *worker* hold it."""
-    plan = plan_of(ledger, plan_id)
-    if not may_step(plan, worker, ledger.now_ms):
+    plan = plan_of(contents, plan_id)
+    if not may_step(plan, worker, contents.now_ms):
         return Step(plan=plan, acted=())
-    plan = taken(plan, worker, ledger.lease(lease), ledger.now_ms)
-    rows = _in_plan(ledger, plan)
+    plan = taken(plan, worker, contents.lease(lease), contents.now_ms)
+    rows = _in_plan(contents, plan)
     page = list(islice(rows, room(plan, limit)))
     further = next(rows, None) is not None
     deed = Act(verb=plan.verb, by=plan.by, reason=plan.reason, plan=plan.id, generation=plan.generation)
-    acted = tuple(letter.id for letter in _carry_out(ledger, deed, page))
+    acted = tuple(letter.id for letter in _carry_out(contents, deed, page))
     if acted:
-        ledger.audit(plan.by, plan.verb, f"plan {plan.id}", len(acted), plan.reason)
+        contents.audit(plan.by, plan.verb, f"plan {plan.id}", len(acted), plan.reason)
     cursor = str(page[-1].seq) if page else plan.cursor
     kept = advance(plan, cursor=cursor, acted=len(acted), skipped=0, further=further)  # nothing moves under the lock
-    ledger.plans[plan.id] = kept
+    contents.plans[plan.id] = kept
     return Step(plan=kept, acted=acted)
 
 
-def _in_plan(ledger: Ledger, plan: Plan) -> Iterator[Row]:
+def _in_plan(contents: Contents, plan: Plan) -> Iterator[Row]:
     """Yield the letters still to act on; a letter that the verb is not for is no part of a plan."""
     wanted, now = queries.parse(plan.query), plan.created_us  # a plan is frozen: its spans too
     start, cutoff = int(plan.cursor or 0), int(plan.cutoff)
-    for seq in sorted(seq for seq in ledger.shelf.rows if seq > start):
-        row = ledger.shelf.rows[seq]
+    for seq in sorted(seq for seq in contents.shelf.rows if seq > start):
+        row = contents.shelf.rows[seq]
         fits = row.letter.status is VERBS[plan.verb] and row.letter.token <= cutoff
         if fits and wanted.matches(row.letter, now):
             yield row
 
 
 def edit(
-    ledger: Ledger, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
+    contents: Contents, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
 ) -> Letter:
     """Replace a payload if nobody did so since *version*."""
-    row = _row(ledger, letter_id)
+    row = _row(contents, letter_id)
     check_edit(letter_id, row.letter.status, row.letter.payload_version, version)
-    letter = replace(changes.edited(row.letter, payload, content_type, ledger.now_us), token=ledger.next_token())
-    ledger.shelf.change(row, letter)
-    ledger.audit(by, "edit", letter_id, 1, reason)
-    return finding.seen(ledger, row)
+    letter = replace(changes.edited(row.letter, payload, content_type, contents.now_us), token=contents.next_token())
+    contents.shelf.change(row, letter)
+    contents.audit(by, "edit", letter_id, 1, reason)
+    return finding.seen(contents, row)

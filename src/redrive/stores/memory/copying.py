@@ -24,80 +24,80 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from redrive.stores.memory.rows import Row
-    from redrive.stores.memory.transaction import Ledger
+    from redrive.stores.memory.transaction import Contents
 
 
 class MemoryCopies:
-    """Copies the letters of one ledger, which *locked* gives to one caller at a time."""
+    """Copies the letters of one contents, which *locked* gives to one caller at a time."""
 
-    def __init__(self, locked: Callable[..., AbstractContextManager[Ledger]]) -> None:
+    def __init__(self, locked: Callable[..., AbstractContextManager[Contents]]) -> None:
         self._locked = locked
 
     async def read(self, cursor: str | None, limit: int) -> Cargo:
         """Return the next letters in the order of their arrival."""
-        with self._locked() as ledger:
+        with self._locked() as contents:
             start = place_of(cursor) or 0
-            rows = list(islice((row for seq, row in ledger.shelf.rows.items() if seq > start), limit + 1))
+            rows = list(islice((row for seq, row in contents.shelf.rows.items() if seq > start), limit + 1))
             more = len(rows) > limit
-            return Cargo([_kept(ledger, row) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
+            return Cargo([_kept(contents, row) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
 
     async def adopt(self, letters: Sequence[Kept]) -> list[Adopted]:
         """Keep these letters as they are."""
-        with self._locked(ring=True) as ledger:
-            token = ledger.next_token()
-            return [_adopt(ledger, each, token) for each in letters]
+        with self._locked(ring=True) as contents:
+            token = contents.next_token()
+            return [_adopt(contents, each, token) for each in letters]
 
     async def read_handled(self, after: Handled | None, limit: int) -> list[Handled]:
         """Return the next handled keys."""
-        with self._locked() as ledger:
+        with self._locked() as contents:
             start = ("", "") if after is None else (after.handler, after.key)
-            names = sorted(name for name in ledger.handled if name > start)[:limit]
-            return [Handled(*name, ledger.handled[name]) for name in names]
+            names = sorted(name for name in contents.handled if name > start)[:limit]
+            return [Handled(*name, contents.handled[name]) for name in names]
 
     async def adopt_handled(self, handled: Sequence[Handled]) -> int:
         """Note handled keys with their times."""
-        with self._locked() as ledger:
-            fresh = {(each.handler, each.key): each.at_us for each in handled} | ledger.handled
-            new = len(fresh) - len(ledger.handled)
-            ledger.handled.update(fresh)
+        with self._locked() as contents:
+            fresh = {(each.handler, each.key): each.at_us for each in handled} | contents.handled
+            new = len(fresh) - len(contents.handled)
+            contents.handled.update(fresh)
             return new
 
 
-def _kept(ledger: Ledger, row: Row) -> Kept:
-    letter = finding.seen(ledger, row)
+def _kept(contents: Contents, row: Row) -> Kept:
+    letter = finding.seen(contents, row)
     group = group_of(letter)
-    seen = None if group is None else ledger.shelf.sightings.get(group)
+    seen = None if group is None else contents.shelf.sightings.get(group)
     return Kept(
         letter=letter,
         archived_from=row.archived_from if letter.status is Status.ARCHIVED else None,
-        awaited=tuple(sorted(other if ledger.shelf.row(other) else "" for other in row.waits_for)),
+        awaited=tuple(sorted(other if contents.shelf.row(other) else "" for other in row.waits_for)),
         group=None if seen is None else Seen(group or "", seen.error_type, seen.title, seen.first_us, seen.last_us),
     )
 
 
-def _adopt(ledger: Ledger, kept: Kept, token: int) -> Adopted:
-    shelf, letter = ledger.shelf, kept.letter
+def _adopt(contents: Contents, kept: Kept, token: int) -> Adopted:
+    shelf, letter = contents.shelf, kept.letter
     known = shelf.kept_id(letter)
     if known is not None:
         return Adopted(known, shelf.rows[shelf.seqs[known]].letter.updated_us)
     whole = replace(letter, token=token, worker=None, waits_for=0, metadata=changes.copied(letter.metadata))
-    ordered = ledger.doors.made(letter.queue).spec.ordered
-    row = shelf.add(whole, ordered=ordered, waits_for=_awaited(ledger, kept))
+    ordered = contents.doors.made(letter.queue).spec.ordered
+    row = shelf.add(whole, ordered=ordered, waits_for=_awaited(contents, kept))
     row.archived_from = kept.archived_from or row.archived_from
     if kept.group is not None:
-        _remember(ledger, kept.group)
+        _remember(contents, kept.group)
     return Adopted()
 
 
-def _awaited(ledger: Ledger, kept: Kept) -> set[str]:
+def _awaited(contents: Contents, kept: Kept) -> set[str]:
     """Return whom it waits for; for one that was removed any other name does, because nobody will deliver it."""
-    gone = [other for other in kept.letter.after if other not in kept.awaited and not ledger.shelf.row(other)]
+    gone = [other for other in kept.letter.after if other not in kept.awaited and not contents.shelf.row(other)]
     removed = gone[: kept.awaited.count("")]
-    return {other for other in (*kept.awaited, *removed) if other and not ledger.shelf.delivered(other)}
+    return {other for other in (*kept.awaited, *removed) if other and not contents.shelf.delivered(other)}
 
 
-def _remember(ledger: Ledger, seen: Seen) -> None:
-    known = ledger.shelf.sightings.setdefault(
+def _remember(contents: Contents, seen: Seen) -> None:
+    known = contents.shelf.sightings.setdefault(
         seen.fingerprint, Sighting(seen.error_type, seen.title, seen.first_us, seen.last_us)
     )
     known.first_us, known.last_us = min(known.first_us, seen.first_us), max(known.last_us, seen.last_us)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redrive.core.letter import Letter
     from redrive.core.query import Query
     from redrive.stores.memory.rows import Row
-    from redrive.stores.memory.transaction import Ledger
+    from redrive.stores.memory.transaction import Contents
 
 
 def shown(letter: Letter) -> Letter:
@@ -31,52 +31,52 @@ def shown(letter: Letter) -> Letter:
     return replace(letter, metadata=changes.copied(letter.metadata)) if letter.metadata else letter
 
 
-def seen(ledger: Ledger, row: Row) -> Letter:
+def seen(contents: Contents, row: Row) -> Letter:
     """Return the letter of *row* for somebody outside, with the number of those it waits for."""
-    waits = ordering.waits(ledger.shelf, row)
+    waits = ordering.waits(contents.shelf, row)
     return shown(replace(row.letter, waits_for=waits) if waits else row.letter)
 
 
-def standing(ledger: Ledger, letter_id: str) -> Standing | None:
+def standing(contents: Contents, letter_id: str) -> Standing | None:
     """Return what a pending letter waits for."""
-    row = ledger.shelf.row(letter_id)
+    row = contents.shelf.row(letter_id)
     if row is None or row.letter.status is not Status.PENDING:
         return None
-    others = [(other, ledger.shelf.row(other)) for other in sorted(row.waits_for)[:NAMED]]
+    others = [(other, contents.shelf.row(other)) for other in sorted(row.waits_for)[:NAMED]]
     return Standing(
-        due_in=(row.letter.due_us - ledger.now_us) / 1_000_000,
+        due_in=(row.letter.due_us - contents.now_us) / 1_000_000,
         after=tuple((other, str(found.letter.status) if found else "") for other, found in others),
         after_count=len(row.waits_for),
-        earlier=ordering.goes_before(ledger.shelf, row),
+        earlier=ordering.goes_before(contents.shelf, row),
     )
 
 
-def find(ledger: Ledger, query: Query, cursor: str | None, limit: int, *, payloads: bool) -> Page:
+def find(contents: Contents, query: Query, cursor: str | None, limit: int, *, payloads: bool) -> Page:
     """Return a page of matching letters, newest first; the cursor is the last one's place."""
-    rows = list(islice(_matching(ledger, query, place_of(cursor)), limit + 1))
+    rows = list(islice(_matching(contents, query, place_of(cursor)), limit + 1))
     more = len(rows) > limit
-    letters = [seen(ledger, row) for row in rows[:limit]]
+    letters = [seen(contents, row) for row in rows[:limit]]
     if not payloads:
         letters = [replace(letter, payload=b"") for letter in letters]
     return Page(letters, str(rows[limit - 1].seq) if more and letters else None)
 
 
-def count(ledger: Ledger, query: Query, at_most: int) -> int:
+def count(contents: Contents, query: Query, at_most: int) -> int:
     """Count matching letters up to *at_most*."""
-    return sum(1 for _ in islice(_matching(ledger, query, None), at_most))
+    return sum(1 for _ in islice(_matching(contents, query, None), at_most))
 
 
-def groups(ledger: Ledger, query: Query, limit: int) -> list[Group]:
+def groups(contents: Contents, query: Query, limit: int) -> list[Group]:
     """Group the failed letters that match, biggest first."""
     members: dict[str, list[Letter]] = {}
-    for row in _fitting(ledger, query, ledger.shelf.failed):
+    for row in _fitting(contents, query, contents.shelf.failed):
         members.setdefault(row.letter.fingerprint or "", []).append(row.letter)
-    found = [_group(ledger, fingerprint, letters) for fingerprint, letters in members.items()]
+    found = [_group(contents, fingerprint, letters) for fingerprint, letters in members.items()]
     return sorted(found, key=lambda group: (-group.count, group.fingerprint))[:limit]
 
 
-def _group(ledger: Ledger, fingerprint: str, letters: list[Letter]) -> Group:
-    seen = ledger.shelf.sightings[fingerprint]
+def _group(contents: Contents, fingerprint: str, letters: list[Letter]) -> Group:
+    seen = contents.shelf.sightings[fingerprint]
     return Group(
         fingerprint=fingerprint,
         error_type=seen.error_type,
@@ -89,34 +89,34 @@ def _group(ledger: Ledger, fingerprint: str, letters: list[Letter]) -> Group:
     )
 
 
-def tallies(ledger: Ledger, status: str | None = None) -> list[Tally]:
+def tallies(contents: Contents, status: str | None = None) -> list[Tally]:
     """Return the maintained counts, all or those of one status."""
     return [
         Tally(**traits._asdict(), count=n)
-        for traits, n in sorted(ledger.shelf.tallies.items())
+        for traits, n in sorted(contents.shelf.tallies.items())
         if status in (None, traits.status)
     ]
 
 
-def oldest_failed(ledger: Ledger) -> Letter | None:
+def oldest_failed(contents: Contents) -> Letter | None:
     """Return the dead letter that has waited longest."""
-    rows = ledger.shelf.failed.values()
+    rows = contents.shelf.failed.values()
     oldest = min(rows, key=lambda row: (row.letter.failed_us or 0, row.seq), default=None)
     return None if oldest is None else shown(oldest.letter)
 
 
-def histories(ledger: Ledger) -> Histories:
+def histories(contents: Contents) -> Histories:
     """Return how often letters were replayed."""
-    cycles = [row.letter.cycles for row in ledger.shelf.rows.values()]
+    cycles = [row.letter.cycles for row in contents.shelf.rows.values()]
     return Histories(max(cycles, default=0), sum(n > LONG_HISTORY for n in cycles))
 
 
-def _matching(ledger: Ledger, query: Query, before: int | None) -> Iterator[Row]:
-    rows = ledger.shelf.rows
+def _matching(contents: Contents, query: Query, before: int | None) -> Iterator[Row]:
+    rows = contents.shelf.rows
     places = sorted((seq for seq in rows if before is None or seq < before), reverse=True)
-    return _fitting(ledger, query, {seq: rows[seq] for seq in places})
+    return _fitting(contents, query, {seq: rows[seq] for seq in places})
 
 
-def _fitting(ledger: Ledger, query: Query, rows: dict[int, Row]) -> Iterator[Row]:
-    now = ledger.now_us
+def _fitting(contents: Contents, query: Query, rows: dict[int, Row]) -> Iterator[Row]:
+    now = contents.now_us
     return (row for row in rows.values() if query.matches(row.letter, now))

@@ -21,78 +21,78 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.letter import Draft
-    from redrive.stores.memory.transaction import Ledger
+    from redrive.stores.memory.transaction import Contents
 
 _Names = dict[Name, str]  # what a draft may be a duplicate by: the id that is kept
 
 
-def put(ledger: Ledger, drafts: Sequence[Draft]) -> list[Receipt]:
+def put(contents: Contents, drafts: Sequence[Draft]) -> list[Receipt]:
     """Keep *drafts*, all or none; duplicates are answered with the id that is kept."""
-    receipts, fresh = _sort_out(ledger, drafts)
-    _refuse_overflow(ledger, fresh)
-    letters = [changes.accepted(draft, ledger.now_us) for draft in fresh]
-    token = ledger.next_token()
+    receipts, fresh = _sort_out(contents, drafts)
+    _refuse_overflow(contents, fresh)
+    letters = [changes.accepted(draft, contents.now_us) for draft in fresh]
+    token = contents.next_token()
     for draft, letter in zip(fresh, letters, strict=True):
         if draft.again:
-            ledger.shelf.release_key(draft.queue, draft.kind, draft.idempotency_key or "")
-        ledger.shelf.add(replace(letter, token=token), ordered=ledger.doors.made(draft.queue).spec.ordered)
+            contents.shelf.release_key(draft.queue, draft.kind, draft.idempotency_key or "")
+        contents.shelf.add(replace(letter, token=token), ordered=contents.doors.made(draft.queue).spec.ordered)
         if letter.status is Status.FAILED and draft.failure is not None:
-            ledger.shelf.note_failure(draft.failure, letter.created_us)
+            contents.shelf.note_failure(draft.failure, letter.created_us)
     for draft, receipt in zip(drafts, receipts, strict=True):
         if draft.again and receipt.duplicate:
-            _put_again(ledger, draft, receipt.id, token)
+            _put_again(contents, draft, receipt.id, token)
     return receipts
 
 
-def _put_again(ledger: Ledger, draft: Draft, kept: str, token: int) -> None:
+def _put_again(contents: Contents, draft: Draft, kept: str, token: int) -> None:
     """Let the letter *kept* learn of the newer failure; one that runs keeps the token of its claim."""
-    row = ledger.shelf.row(kept)
-    after = None if row is None else changes.put_again(row.letter, draft, ledger.now_us)
+    row = contents.shelf.row(kept)
+    after = None if row is None else changes.put_again(row.letter, draft, contents.now_us)
     if row is None or after is None:
         return
-    ledger.shelf.change(row, after if after.status is Status.IN_FLIGHT else replace(after, token=token))
+    contents.shelf.change(row, after if after.status is Status.IN_FLIGHT else replace(after, token=token))
     if after.status is Status.FAILED and draft.failure is not None:
-        ledger.shelf.note_failure(draft.failure, ledger.now_us)
+        contents.shelf.note_failure(draft.failure, contents.now_us)
 
 
-def _sort_out(ledger: Ledger, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Draft]]:
+def _sort_out(contents: Contents, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Draft]]:
     """Return the answer to each draft, and the drafts to keep."""
     arriving: _Names = {}
     meant: dict[str, str] = {}
     receipts, fresh = [], []
     for draft in drafts:
-        kept = _kept_id(ledger, draft, arriving)
+        kept = _kept_id(contents, draft, arriving)
         receipts.append(Receipt(kept or draft.id, duplicate=kept is not None))
         meant.setdefault(draft.id, kept or draft.id)
         if kept is None:
             # What it waits for may be a duplicate, kept under an older id.
             waiting = replace(draft, after=tuple(meant.get(other, other) for other in draft.after))
-            _refuse_unknown(ledger, waiting, arriving)
+            _refuse_unknown(contents, waiting, arriving)
             arriving |= dict.fromkeys(names_of(draft), draft.id)
             fresh.append(waiting)
     return receipts, fresh
 
 
-def _kept_id(ledger: Ledger, draft: Draft, arriving: _Names) -> str | None:
-    kept = ledger.shelf.kept_id(draft)
-    if kept is not None and draft.again and kept != draft.id and _is_over(ledger, kept):
+def _kept_id(contents: Contents, draft: Draft, arriving: _Names) -> str | None:
+    kept = contents.shelf.kept_id(draft)
+    if kept is not None and draft.again and kept != draft.id and _is_over(contents, kept):
         kept = None  # the new letter gets its key
     return kept or next((arriving[name] for name in names_of(draft) if name in arriving), None)
 
 
-def _is_over(ledger: Ledger, kept: str) -> bool:
-    row = ledger.shelf.row(kept)
+def _is_over(contents: Contents, kept: str) -> bool:
+    row = contents.shelf.row(kept)
     return row is not None and row.letter.status in (Status.DELIVERED, Status.ARCHIVED)
 
 
-def _refuse_unknown(ledger: Ledger, draft: Draft, arriving: _Names) -> None:
+def _refuse_unknown(contents: Contents, draft: Draft, arriving: _Names) -> None:
     for letter_id in draft.after:
-        if ledger.shelf.row(letter_id) is None and (letter_id,) not in arriving:
+        if contents.shelf.row(letter_id) is None and (letter_id,) not in arriving:
             raise LetterNotFound(letter_id)
 
 
-def _refuse_overflow(ledger: Ledger, fresh: Sequence[Draft]) -> None:
+def _refuse_overflow(contents: Contents, fresh: Sequence[Draft]) -> None:
     for queue, arriving in Counter(draft.queue for draft in fresh if draft.failure is None or draft.retry).items():
-        most = ledger.doors.of(queue).spec.max_size
-        if most is not None and ledger.shelf.live[queue] + arriving > most:
+        most = contents.doors.of(queue).spec.max_size
+        if most is not None and contents.shelf.live[queue] + arriving > most:
             raise QueueFull(queue, most)

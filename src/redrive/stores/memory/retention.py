@@ -15,40 +15,42 @@ from redrive.stores.grouping import FORGOTTEN_AFTER
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
     from redrive.stores.contract import Retention
-    from redrive.stores.memory.transaction import Ledger
+    from redrive.stores.memory.transaction import Contents
 
 
-def retain(ledger: Ledger, retention: Retention, limit: int) -> int:
+def retain(contents: Contents, retention: Retention, limit: int) -> int:
     """Look at the next *limit* letters, round and round, and remove those past their time; forget handled keys."""
-    seqs = sorted(seq for seq in ledger.shelf.rows if seq > ledger.retained)[:limit]
-    ledger.retained = seqs[-1] if len(seqs) == limit else 0
-    over = [row for row in map(ledger.shelf.rows.__getitem__, seqs) if _is_over(row.letter, retention, ledger.now_us)]
+    seqs = sorted(seq for seq in contents.shelf.rows if seq > contents.retained)[:limit]
+    contents.retained = seqs[-1] if len(seqs) == limit else 0
+    over = [
+        row for row in map(contents.shelf.rows.__getitem__, seqs) if _is_over(row.letter, retention, contents.now_us)
+    ]
     for row in over:
-        ledger.shelf.remove(row)
-    _forget_groups(ledger)
+        contents.shelf.remove(row)
+    _forget_groups(contents)
     if retention.handled is not None:
-        _forget_handled(ledger, retention.handled)
+        _forget_handled(contents, retention.handled)
     return len(over)
 
 
-def _forget_groups(ledger: Ledger) -> None:
+def _forget_groups(contents: Contents) -> None:
     """Forget groups without letters that were not seen lately."""
-    end_us = ledger.now_us - changes.span(FORGOTTEN_AFTER)
-    old = {name for name, seen in ledger.shelf.sightings.items() if seen.last_us <= end_us}
+    end_us = contents.now_us - changes.span(FORGOTTEN_AFTER)
+    old = {name for name, seen in contents.shelf.sightings.items() if seen.last_us <= end_us}
     if old:
-        rows = ledger.shelf.rows.values()
+        rows = contents.shelf.rows.values()
         old -= {row.letter.fingerprint for row in rows if row.letter.status in (Status.FAILED, Status.ARCHIVED)}
     for name in old:
-        del ledger.shelf.sightings[name]
+        del contents.shelf.sightings[name]
 
 
-def _forget_handled(ledger: Ledger, seconds: float) -> None:
+def _forget_handled(contents: Contents, seconds: float) -> None:
     """Forget keys that were handled long ago and of which no letter is kept any more."""
-    old = [each for each, at in ledger.handled.items() if ledger.now_us - at >= changes.span(seconds)]
-    kept = {key for row in ledger.shelf.rows.values() for key in (row.letter.id, row.letter.idempotency_key)}
+    old = [each for each, at in contents.handled.items() if contents.now_us - at >= changes.span(seconds)]
+    kept = {key for row in contents.shelf.rows.values() for key in (row.letter.id, row.letter.idempotency_key)}
     for handler, key in old:
         if key not in kept:
-            del ledger.handled[handler, key]
+            del contents.handled[handler, key]
 
 
 def _is_over(letter: Letter, retention: Retention, now: int) -> bool:

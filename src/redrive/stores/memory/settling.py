@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
     from redrive.core.moves import Move
     from redrive.stores.contract import Claim
-    from redrive.stores.memory.transaction import Ledger
+    from redrive.stores.memory.transaction import Contents
 
 
-def settle(ledger: Ledger, settlements: Sequence[tuple[Claim, Move]], token: int) -> tuple[bool, ...]:
+def settle(contents: Contents, settlements: Sequence[tuple[Claim, Move]], token: int) -> tuple[bool, ...]:
     """Carry out each move whose claim is still held."""
-    return tuple(_settle_one(ledger, claim, move, token) for claim, move in settlements)
+    return tuple(_settle_one(contents, claim, move, token) for claim, move in settlements)
 
 
-def _settle_one(ledger: Ledger, claim: Claim, move: Move, token: int) -> bool:
-    row = claiming.held(ledger, claim)
+def _settle_one(contents: Contents, claim: Claim, move: Move, token: int) -> bool:
+    row = claiming.held(contents, claim)
     if row is None:
         return False
-    now = ledger.now_us
-    ledger.shelf.change(row, replace(changes.settled(row.letter, move, now), token=token))
+    now = contents.now_us
+    contents.shelf.change(row, replace(changes.settled(row.letter, move, now), token=token))
     if move.to is Status.FAILED and move.failure is not None:
-        ledger.shelf.note_failure(move.failure, now)
+        contents.shelf.note_failure(move.failure, now)
     return True

@@ -23,7 +23,7 @@ from redrive.stores.memory import acting, claiming, finding, ordering, putting, 
 from redrive.stores.memory import retention as retaining
 from redrive.stores.memory.acting import Act
 from redrive.stores.memory.copying import MemoryCopies
-from redrive.stores.memory.transaction import Ledger
+from redrive.stores.memory.transaction import Contents
 from redrive.stores.promises import refuse_drafts, refuse_specs
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class MemoryStore:
     features = Features(durable=False, shared=False)
 
     def __init__(self, clock: StoreClock | None = None) -> None:
-        self._ledger = Ledger(clock or SystemClock())
+        self._contents = Contents(clock or SystemClock())
         self._lock = Lock()
         self._bell = Bell()
         self._closed = False
@@ -79,12 +79,12 @@ class MemoryStore:
         self._bell.ring()
 
     @contextmanager
-    def _locked(self, *, ring: bool = False) -> Iterator[Ledger]:
-        """Hold the ledger alone; *ring* afterwards if letters may have become due through it."""
+    def _locked(self, *, ring: bool = False) -> Iterator[Contents]:
+        """Hold the contents alone; *ring* afterwards if letters may have become due through it."""
         with self._lock:
             if self._closed:
                 raise StoreClosed("the memory store was closed; open it again before using it")
-            yield self._ledger
+            yield self._contents
         if ring:
             self._bell.ring()
 
@@ -93,54 +93,54 @@ class MemoryStore:
     async def put(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Keep *drafts*, all or none."""
         refuse_drafts(self.features, drafts)
-        with self._locked(ring=True) as ledger:
-            return putting.put(ledger, drafts)
+        with self._locked(ring=True) as contents:
+            return putting.put(contents, drafts)
 
     # ------------------------------------------------------------------ work
 
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
         """Claim due letters, each for one caller only, oldest due first within a priority."""
-        with self._locked() as ledger:
-            return claiming.claim(ledger, wants, ledger.next_token(), lease=lease, worker=worker)
+        with self._locked() as contents:
+            return claiming.claim(contents, wants, contents.next_token(), lease=lease, worker=worker)
 
     async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
         """Claim one pending letter now, due or not."""
-        with self._locked() as ledger:
-            return claiming.take(ledger, spelled(letter_id), ledger.next_token(), lease=lease, worker=worker)
+        with self._locked() as contents:
+            return claiming.take(contents, spelled(letter_id), contents.next_token(), lease=lease, worker=worker)
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move; False where the claim is no longer held."""
-        with self._locked(ring=True) as ledger:
-            return settling.settle(ledger, settlements, ledger.next_token())
+        with self._locked(ring=True) as contents:
+            return settling.settle(contents, settlements, contents.next_token())
 
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:
         """Settle and claim in one step."""
-        with self._locked() as ledger:
-            token = ledger.next_token()
-            accepted = settling.settle(ledger, settlements, token)
-            return Exchanged(accepted, claiming.claim(ledger, wants, token, lease=lease, worker=worker))
+        with self._locked() as contents:
+            token = contents.next_token()
+            accepted = settling.settle(contents, settlements, token)
+            return Exchanged(accepted, claiming.claim(contents, wants, token, lease=lease, worker=worker))
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record the worker's sign of life, renew *claims*, and return those no longer held."""
-        with self._locked() as ledger:
-            return claiming.extend(ledger, beat, claims, lease)
+        with self._locked() as contents:
+            return claiming.extend(contents, beat, claims, lease)
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended, oldest first."""
-        with self._locked() as ledger:
-            return claiming.expired(ledger, limit)
+        with self._locked() as contents:
+            return claiming.expired(contents, limit)
 
     async def leave(self, worker: str) -> None:
         """Forget *worker*, which has ended."""
-        with self._locked() as ledger:
-            ledger.beats.pop(worker, None)
+        with self._locked() as contents:
+            contents.beats.pop(worker, None)
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
-        with self._locked() as ledger:
-            return claiming.backlog(ledger, wants)
+        with self._locked() as contents:
+            return claiming.backlog(contents, wants)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
         """Return early, with True, when letters may have become due through somebody's put or act."""
@@ -153,165 +153,165 @@ class MemoryStore:
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
         """Make the queues' settings known; letters already there are lined up anew."""
         refuse_specs(self.features, specs)
-        with self._locked(ring=True) as ledger:
-            for spec in ledger.doors.declare(specs, ledger.now_ms / 1_000):
-                ordering.order(ledger.shelf, spec.name, ordered=spec.ordered)
+        with self._locked(ring=True) as contents:
+            for spec in contents.doors.declare(specs, contents.now_ms / 1_000):
+                ordering.order(contents.shelf, spec.name, ordered=spec.ordered)
 
     async def queues(self) -> list[QueueState]:
         """Return every queue that was declared or has letters, by name."""
-        with self._locked() as ledger:
-            return ledger.doors.states()
+        with self._locked() as contents:
+            return contents.doors.states()
 
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*, with an audit entry."""
-        with self._locked(ring=True) as ledger:
-            ledger.doors.made(queue).shut(paused=paused, by=by, reason=reason)
-            ledger.audit(by, "pause" if paused else "resume", queue, 1, reason)
+        with self._locked(ring=True) as contents:
+            contents.doors.made(queue).shut(paused=paused, by=by, reason=reason)
+            contents.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately, by name."""
-        with self._locked() as ledger:
-            return claiming.workers(ledger)
+        with self._locked() as contents:
+            return claiming.workers(contents)
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker as it stands now."""
-        with self._locked() as ledger:
-            now = ledger.now_us / 1e6
-            return {name: breakers.tell(breaker, rules, now) for name, (breaker, rules) in ledger.breakers.items()}
+        with self._locked() as contents:
+            now = contents.now_us / 1e6
+            return {name: breakers.tell(breaker, rules, now) for name, (breaker, rules) in contents.breakers.items()}
 
     async def report(self, name: str, rules: BreakerRules, *, successes: int, failures: int) -> Breaker:
         """Add outcomes to the breaker *name* and return it."""
-        with self._locked() as ledger:
-            before = ledger.breaker(name)
-            after = breakers.record(before, rules, successes, failures, ledger.now_us / 1e6)
-            ledger.breakers[name] = (after, rules)
+        with self._locked() as contents:
+            before = contents.breaker(name)
+            after = breakers.record(before, rules, successes, failures, contents.now_us / 1e6)
+            contents.breakers[name] = (after, rules)
             return after
 
     async def probe(self, name: str, rules: BreakerRules, limit: int) -> int:
         """Return how many of *limit* trial letters the breaker *name* lets through now."""
-        with self._locked() as ledger:
-            after, allowed = breakers.take_probes(ledger.breaker(name), rules, limit, ledger.now_us / 1e6)
-            ledger.breakers[name] = (after, rules)
+        with self._locked() as contents:
+            after, allowed = breakers.take_probes(contents.breaker(name), rules, limit, contents.now_us / 1e6)
+            contents.breakers[name] = (after, rules)
             return allowed
 
     async def spend(self, queue: str, rules: BudgetRules, *, firsts: int, retries: int) -> float:
         """Add *firsts* to the retry budget of *queue*, take *retries*, return the least wait in seconds."""
-        with self._locked() as ledger:
-            before, now = ledger.budgets.get(queue), ledger.now_us / 1e6
-            ledger.budgets[queue], wait = budgets.spend(before, rules, firsts, retries, now)
+        with self._locked() as contents:
+            before, now = contents.budgets.get(queue), contents.now_us / 1e6
+            contents.budgets[queue], wait = budgets.spend(before, rules, firsts, retries, now)
             return wait
 
     async def add_up(self, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
         """Add *amounts* to the counters *name* and return all of them."""
-        with self._locked() as ledger:
-            ledger.counters[name].update(amounts)
-            return dict(ledger.counters[name])
+        with self._locked() as contents:
+            contents.counters[name].update(amounts)
+            return dict(contents.counters[name])
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*; False if that was noted before."""
-        with self._locked() as ledger:
-            noted = (handler, key) in ledger.handled
-            ledger.handled.setdefault((handler, key), ledger.now_us)
+        with self._locked() as contents:
+            noted = (handler, key) in contents.handled
+            contents.handled.setdefault((handler, key), contents.now_us)
             return not noted
 
     # ------------------------------------------------------------------ the operator's side
 
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
-        with self._locked() as ledger:
-            row = ledger.shelf.row(spelled(letter_id))
-            return None if row is None else finding.seen(ledger, row)
+        with self._locked() as contents:
+            row = contents.shelf.row(spelled(letter_id))
+            return None if row is None else finding.seen(contents, row)
 
     async def standing(self, letter_id: str) -> Standing | None:
         """Return what a pending letter waits for."""
-        with self._locked() as ledger:
-            return finding.standing(ledger, spelled(letter_id))
+        with self._locked() as contents:
+            return finding.standing(contents, spelled(letter_id))
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page of matching letters, newest first."""
-        with self._locked() as ledger:
-            return finding.find(ledger, query, cursor, limit, payloads=payloads)
+        with self._locked() as contents:
+            return finding.find(contents, query, cursor, limit, payloads=payloads)
 
     async def count(self, query: Query, *, at_most: int = 10_000) -> int:
         """Count matching letters, but not beyond *at_most*."""
-        with self._locked() as ledger:
-            return finding.count(ledger, query, at_most)
+        with self._locked() as contents:
+            return finding.count(contents, query, at_most)
 
     async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
         """Group the failed letters that match, biggest group first."""
-        with self._locked() as ledger:
-            return finding.groups(ledger, query, limit)
+        with self._locked() as contents:
+            return finding.groups(contents, query, limit)
 
     async def tallies(self, status: str | None = None) -> list[Tally]:
         """Return the maintained counts, all from one snapshot."""
-        with self._locked() as ledger:
-            return finding.tallies(ledger, status)
+        with self._locked() as contents:
+            return finding.tallies(contents, status)
 
     async def oldest_failed(self) -> Letter | None:
         """Return the dead letter that has waited longest."""
-        with self._locked() as ledger:
-            return finding.oldest_failed(ledger)
+        with self._locked() as contents:
+            return finding.oldest_failed(contents)
 
     async def histories(self) -> Histories:
         """Return how often letters were replayed."""
-        with self._locked() as ledger:
-            return finding.histories(ledger)
+        with self._locked() as contents:
+            return finding.histories(contents)
 
     async def act(
         self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
     ) -> list[Letter]:
         """Replay, archive, cancel, restore or purge these letters, all or none, with an audit entry."""
-        with self._locked(ring=True) as ledger:
+        with self._locked(ring=True) as contents:
             deed = Act(verb=verb, by=by, reason=reason, generation=generation)
-            return acting.act(ledger, deed, [spelled(each) for each in letter_ids])
+            return acting.act(contents, deed, [spelled(each) for each in letter_ids])
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off becomes this moment."""
-        with self._locked() as ledger:
-            return acting.start_plan(ledger, plan)
+        with self._locked() as contents:
+            return acting.start_plan(contents, plan)
 
     async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """Act on the next *limit* letters of a plan."""
-        with self._locked(ring=True) as ledger:
-            return acting.step(ledger, plan_id, limit, worker, lease)
+        with self._locked(ring=True) as contents:
+            return acting.step(contents, plan_id, limit, worker, lease)
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan; raise PlanNotFound."""
-        with self._locked() as ledger:
-            return acting.plan_of(ledger, plan_id)
+        with self._locked() as contents:
+            return acting.plan_of(contents, plan_id)
 
     async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
         """Return plans, newest first."""
-        with self._locked() as ledger:
-            return acting.plans(ledger, state, limit)
+        with self._locked() as contents:
+            return acting.plans(contents, state, limit)
 
     async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
         """Pause, resume or halt a plan."""
-        with self._locked() as ledger:
-            return acting.change_plan(ledger, plan_id, verb, by=by, reason=reason, rate=rate)
+        with self._locked() as contents:
+            return acting.change_plan(contents, plan_id, verb, by=by, reason=reason, rate=rate)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
     ) -> Letter:
         """Replace the payload of a pending, failed or archived letter if its payload_version is *version*."""
-        with self._locked() as ledger:
+        with self._locked() as contents:
             letter_id = spelled(letter_id)
-            return acting.edit(ledger, letter_id, payload, content_type, version=version, by=by, reason=reason)
+            return acting.edit(contents, letter_id, payload, content_type, version=version, by=by, reason=reason)
 
     async def record(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write an audit entry for an act on what is not in this store."""
-        with self._locked() as ledger:
-            ledger.audit(by, verb, target, count, reason)
+        with self._locked() as contents:
+            contents.audit(by, verb, target, count, reason)
 
     async def audit(self, *, limit: int = 100) -> list[AuditEntry]:
         """Return the newest audit entries, newest first."""
-        with self._locked() as ledger:
-            return ledger.entries[::-1][:limit]
+        with self._locked() as contents:
+            return contents.entries[::-1][:limit]
 
     async def retain(self, retention: Retention, *, limit: int = 5_000) -> int:
         """Look at some letters and remove those past their retention; return how many."""
-        with self._locked() as ledger:
-            return retaining.retain(ledger, retention, limit)
+        with self._locked() as contents:
+            return retaining.retain(contents, retention, limit)
 
     @property
     def copies(self) -> MemoryCopies:

@@ -1,8 +1,8 @@
 """
 What one transaction of the memory store reads and writes: all that the store holds.
 
-Owns the counter that letters' tokens are drawn from, the clocks and the audit entries. The store hands its ledger
-to one caller at a time. Knows no operation: put, claim, act and the rest are functions that take a Ledger.
+Owns the counter that letters' tokens are drawn from, the clocks and the audit entries. The store hands its contents
+to one caller at a time. Knows no operation: put, claim, act and the rest are functions that take a Contents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Ledger:
+class Contents:
     """Letters, queues, plans, and what workers share."""
 
     clock: StoreClock

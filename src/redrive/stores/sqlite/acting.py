@@ -155,8 +155,8 @@ def put_again(transaction: Transaction, row: Row, after: Letter, token: int) -> 
 
 def _as_kept(transaction: Transaction, found: Sequence[Row], after: Sequence[Letter], token: int) -> list[Letter]:
     """Return the letters as they are now, with how many others each waits for."""
-    places = apsw.carray(array("q", [row.seq for row in found]))
-    held = {int(seq): int(n) for seq, n in transaction.sql(_SQL["held"], (places,))}
+    seqs = apsw.carray(array("q", [row.seq for row in found]))
+    held = {int(seq): int(n) for seq, n in transaction.sql(_SQL["held"], (seqs,))}
     pairs = zip(found, after, strict=True)
     return [msgspec.structs.replace(letter, token=token, waits_for=held.get(row.seq, 0)) for row, letter in pairs]
 
@@ -219,16 +219,16 @@ def _purge(transaction: Transaction, found: Sequence[Row], _act: Act) -> list[Le
 
 
 def purge(transaction: Transaction, seqs: Sequence[int]) -> None:
-    """Remove the letters at these places, and count them as purged."""
+    """Remove the letters with these *seqs*, and count them as purged."""
     found = [_row_of(_LEAN, rows.the_row(transaction.connection, _SQL["read_lean"], (seq,))) for seq in seqs]
     if found:
         _purge(transaction, found, Act(transaction.next_token(), "retention", ""))
 
 
 def _remove(transaction: Transaction, seqs: Sequence[int]) -> None:
-    places = [(seq,) for seq in seqs]
+    bindings = [(seq,) for seq in seqs]
     for name in ("remove_letter", "remove_body", "remove_error_text", "remove_waits"):
-        transaction.connection.executemany(_SQL[name], places)
+        transaction.connection.executemany(_SQL[name], bindings)
 
 
 _CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[Row], Act], list[Letter]]] = {

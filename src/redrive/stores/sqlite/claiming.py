@@ -77,9 +77,9 @@ _TOKEN = attrgetter("letter.token")
 
 def _take(transaction: Transaction, queue: str, found: list[Row], lease: float, worker: str) -> rows.Taken:
     token = transaction.next_token()
-    places = apsw.carray(array("q", [row[0] for row in found]))
+    seqs = apsw.carray(array("q", [row[0] for row in found]))
     transaction.sql(_HOLD, (token, worker))
-    transaction.sql(_CLAIM, (token, transaction.lease(lease), transaction.now_us, places))
+    transaction.sql(_CLAIM, (token, transaction.lease(lease), transaction.now_us, seqs))
     rich = rows.rich_of(transaction.connection, found)
     _count(transaction, queue, found, rich)
     _spend_allowance(transaction, queue, len(found))
@@ -185,8 +185,8 @@ def by_token(claims: Sequence[Claim]) -> dict[int, list[Claim]]:
 
 
 def _renew(transaction: Transaction, token: int, claims: list[Claim], until: int) -> list[Claim]:
-    places = apsw.carray(array("q", [seq_of(claim) for claim in claims]))
-    transaction.sql(_SQL["renew"], (until, places, token))
+    seqs = apsw.carray(array("q", [seq_of(claim) for claim in claims]))
+    transaction.sql(_SQL["renew"], (until, seqs, token))
     if transaction.connection.changes() == len(claims):
         return []
     held = held_of(transaction, token, claims)
@@ -194,9 +194,9 @@ def _renew(transaction: Transaction, token: int, claims: list[Claim], until: int
 
 
 def held_of(transaction: Transaction, token: int, claims: Sequence[Claim]) -> set[int]:
-    """Return the places of those *claims* that still hold."""
-    places = apsw.carray(array("q", [seq_of(claim) for claim in claims]))
-    return {row[0] for row in transaction.sql(_SQL["held"], (places, token))}
+    """Return the seqs of those *claims* that still hold."""
+    seqs = apsw.carray(array("q", [seq_of(claim) for claim in claims]))
+    return {row[0] for row in transaction.sql(_SQL["held"], (seqs, token))}
 
 
 def expired(

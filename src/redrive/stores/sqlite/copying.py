@@ -74,7 +74,7 @@ def _cargo(connection: apsw.Connection, start: int, limit: int) -> Cargo:
 
 
 def _awaited_by(connection: apsw.Connection, seqs: list[int]) -> defaultdict[int, list[str]]:
-    """Return by place the ids of those that are waited for; one that was removed has none."""
+    """Return by seq the ids of the letters that others wait for; a removed letter has none."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     if seqs:
         for seq, letter_id in connection.execute(_SQL["awaited"], (apsw.carray(array("q", seqs)),)):
@@ -116,11 +116,11 @@ def _adopt(transaction: Transaction, kept: Kept, token: int) -> Adopted:
     if not _is_text(kept):
         return Adopted(problem=_NO_TEXT)
     pending = letter.status is Status.PENDING
-    lane = ordering.place(transaction, letter.queue, letter.key) if pending else ordering.UNORDERED
+    lane = ordering.lane_of(transaction, letter.queue, letter.key) if pending else ordering.UNORDERED
     on_seqs = _needed(transaction, kept.awaited)
     seq = transaction.next_seq()
-    place = writing.Place(seq, token, len(on_seqs) + (lane == ordering.BEHIND), lane)
-    if not writing.insert(transaction, letter, place, kept.archived_from):
+    start = writing.NewRow(seq, token, len(on_seqs) + (lane == ordering.BEHIND), lane)
+    if not writing.insert(transaction, letter, start, kept.archived_from):
         return _kept_already(transaction, letter)
     _add_rest(transaction, kept, seq, on_seqs)
     transaction.tally(Trait(letter.queue, letter.kind, "enqueued"), 1)
@@ -138,10 +138,10 @@ def _is_text(kept: Kept) -> bool:
 
 
 def _needed(transaction: Transaction, awaited: Sequence[str]) -> list[int]:
-    """Return the places of those it must wait for; one that is not here has a place where no letter ever stands."""
+    """Return the seqs of the letters it must wait for; a letter that is not here gets a seq that no row ever has."""
     found = [transaction.sql(_SQL["find"], (each,)).fetchone() for each in awaited]
-    places = [-n if row is None else int(row[0]) for n, row in enumerate(found, 1) if row is None or _runs(row[1])]
-    return list(dict.fromkeys(places))
+    seqs = [-n if row is None else int(row[0]) for n, row in enumerate(found, 1) if row is None or _runs(row[1])]
+    return list(dict.fromkeys(seqs))
 
 
 def _runs(status: str) -> bool:

@@ -24,7 +24,7 @@ UNORDERED, FIRST, BEHIND = 0, 1, 2
 _SQL = statements("ordering")
 
 
-def place(transaction: Transaction, queue: str, key: str | None) -> int:
+def lane_of(transaction: Transaction, queue: str, key: str | None) -> int:
     """Return where a letter of *key* would stand in *queue* now."""
     if key is None or not transaction.queue(queue).ordered:
         return UNORDERED
@@ -50,8 +50,8 @@ def advance(transaction: Transaction, queue: str, key: str) -> None:
 
 def line_up(transaction: Transaction, queue: str, key: str) -> None:
     """Put a lane in order again, the oldest first, because letters came back into it; one under way stays first."""
-    for place, (seq, lane, _) in enumerate(transaction.sql(_SQL["lane"], (queue, key)).fetchall()):
-        wanted = BEHIND if place else FIRST
+    for before, (seq, lane, _) in enumerate(transaction.sql(_SQL["lane"], (queue, key)).fetchall()):
+        wanted = BEHIND if before else FIRST
         if lane != wanted:
             transaction.sql(_SQL["stand"], (wanted, seq))
 
@@ -73,10 +73,10 @@ def delivered(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Let go those who waited for *seqs*."""
     if transaction.sql(_ANY_WAITS).fetchone() is None:
         return
-    places = apsw.carray(array("q", seqs))
-    waiting = transaction.sql(_SQL["waiting"], (places,)).fetchall()
+    ended = apsw.carray(array("q", seqs))
+    waiting = transaction.sql(_SQL["waiting"], (ended,)).fetchall()
     transaction.connection.executemany(_SQL["let_go"], waiting)
-    transaction.sql(_SQL["forget_waits"], (places,))
+    transaction.sql(_SQL["forget_waits"], (ended,))
 
 
 def order(transaction: Transaction, queue: str) -> None:

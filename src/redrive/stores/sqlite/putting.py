@@ -79,7 +79,7 @@ def _meant(draft: Draft, kept: dict[str, str]) -> Draft:
 
 
 def _needed(transaction: Transaction, draft: Draft) -> list[int]:
-    """Return the places of the letters that *draft* must wait for."""
+    """Return the seqs of the letters that *draft* must wait for."""
     found = (_find(transaction, letter_id) for letter_id in dict.fromkeys(draft.after))
     return [row[0] for row in found if row is not None and row[1] != Status.DELIVERED]
 
@@ -128,12 +128,12 @@ def _put_again(transaction: Transaction, draft: Draft, token: int) -> Receipt | 
 
 def _keep(transaction: Transaction, draft: Draft, token: int) -> Receipt:
     letter = changes.accepted(draft, transaction.now_us)
-    lane = ordering.place(transaction, draft.queue, draft.key)
+    lane = ordering.lane_of(transaction, draft.queue, draft.key)
     if letter.status is Status.FAILED:
         lane = min(lane, ordering.FIRST)  # it waits for no other letter; a replay will line it up
     on_seqs = _needed(transaction, draft) if draft.after else []
     seq, held = transaction.next_seq(), len(on_seqs) + (lane == ordering.BEHIND)
-    if not writing.insert(transaction, letter, writing.Place(seq, token, held, lane)):
+    if not writing.insert(transaction, letter, writing.NewRow(seq, token, held, lane)):
         return Receipt(_kept_id(transaction, draft) or draft.id, duplicate=True)
     if on_seqs:
         ordering.wait_for(transaction, seq, on_seqs)

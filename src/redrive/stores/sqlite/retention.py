@@ -1,8 +1,8 @@
 """
-Retention: letters past their time, and handled keys and groups of which no letter is left.
+Retention: letters past their time, and handled keys and groups that have no letter any more.
 
-Owns where the broom is: each call looks at some letters and some keys, and the next one goes on from there, so that
-no call takes long whatever the file holds.
+Owns the cursors: a call looks at a limited number of letters, keys and groups, and the next call goes on from there.
+So no call takes long, however much the file holds. Knows no clock: the transaction says what time it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Key = tuple[str, str]  # handler, idempotency key
 
 _LOOKUPS = 20_000  # each key is looked up in each queue and kind
-_broom = msgspec.json.Decoder(Key)
+_key = msgspec.json.Decoder(Key)
+_fingerprint = msgspec.json.Decoder(str)
 _START: Key = ("", "")
 _SQL = statements("retention")
 LINES = _SQL["lines"]
@@ -35,9 +36,9 @@ LINES = _SQL["lines"]
 def retain(transaction: Transaction, retention: Retention, limit: int, living: Living) -> int:
     """Look at the next *limit* letters and remove those past their time; forget handled keys likewise."""
     claiming.bury(transaction, living)
-    (broom,) = rows.the_row(transaction.connection, _SQL["broom"])
-    seen: list[Any] = transaction.sql(_SQL["page"], (broom, limit)).fetchall()
-    transaction.sql(_SQL["move_broom"], (seen[-1][0] if len(seen) == limit else 0,))
+    (cursor,) = rows.the_row(transaction.connection, _SQL["cursor"])
+    seen: list[Any] = transaction.sql(_SQL["page"], (cursor, limit)).fetchall()
+    transaction.sql(_SQL["move_cursor"], (seen[-1][0] if len(seen) == limit else 0,))
     ends = {
         name: transaction.now_us - round(seconds * 1e6)
         for name, seconds in msgspec.structs.asdict(retention).items()
@@ -52,39 +53,37 @@ def retain(transaction: Transaction, retention: Retention, limit: int, living: L
 
 
 def _forget_handled(transaction: Transaction, end_us: int, limit: int) -> None:
-    """Forget keys that were handled before *end_us* and of which no letter is kept any more."""
-    kept = transaction.sql(_SQL["read_broom"], ("handled",)).fetchone()
+    """Forget keys that were handled before *end_us* and have no letter any more."""
+    kept = transaction.sql(_SQL["read_cursor_of"], ("handled",)).fetchone()
     lines: list[Any] = transaction.sql(LINES).fetchall()
     most = min(limit, max(10, _LOOKUPS // (len(lines) or 1)))
-    start = _broom.decode(kept[0]) if kept else _START
+    start = _key.decode(kept[0]) if kept else _START
     page: list[Any] = transaction.sql(_SQL["handled_page"], (*start, most)).fetchall()
     over = [(name, key) for name, key, at in page if at <= end_us and not _has_letter(transaction, key, lines)]
     transaction.connection.executemany(_SQL["forget_handled"], over)
     if page or kept:
-        _move_broom(transaction, page[-1][:2] if len(page) == most else _START)
+        _move_cursor(transaction, "handled", page[-1][:2] if len(page) == most else _START)
 
 
 def _forget_groups(transaction: Transaction, limit: int) -> None:
     """Forget groups without letters that were not seen lately, of the next *limit*."""
-    kept = transaction.sql(_SQL["read_broom"], ("groups",)).fetchone()
-    page: list[Any] = transaction.sql(_SQL["groups_page"], (_place.decode(kept[0]) if kept else "", limit)).fetchall()
+    kept = transaction.sql(_SQL["read_cursor_of"], ("groups",)).fetchone()
+    page: list[Any] = transaction.sql(
+        _SQL["groups_page"], (_fingerprint.decode(kept[0]) if kept else "", limit)
+    ).fetchall()
     end_us = transaction.now_us - round(FORGOTTEN_AFTER * 1e6)
     over = [(name,) for name, seen_us in page if seen_us <= end_us]
     transaction.connection.executemany(_SQL["forget_group"], over)
     if page or kept:
-        place = columns.encode(page[-1][0] if len(page) == limit else "")
-        transaction.sql(_SQL["write_broom"], ("groups", place))
-
-
-_place = msgspec.json.Decoder(str)
+        _move_cursor(transaction, "groups", page[-1][0] if len(page) == limit else "")
 
 
 def _has_letter(transaction: Transaction, key: str, lines: Sequence[tuple[str, str]]) -> bool:
-    """Whether a letter with this key (or, without one, this id) is kept, in whichever queue and of whichever kind."""
+    """Whether a letter with this key (or, without one, this id) is kept, in any queue and of any kind."""
     return transaction.sql(_SQL["has_id"], (key,)).fetchone() is not None or any(
         transaction.sql(_SQL["has_key"], (queue, kind, key)).fetchone() for queue, kind in lines
     )
 
 
-def _move_broom(transaction: Transaction, place: Key) -> None:
-    transaction.sql(_SQL["write_broom"], ("handled", columns.encode(place)))
+def _move_cursor(transaction: Transaction, of: str, cursor: Key | str) -> None:
+    transaction.sql(_SQL["write_cursor_of"], (of, columns.encode(cursor)))

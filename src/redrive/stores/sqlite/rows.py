@@ -80,7 +80,7 @@ class Taken(NamedTuple):
 
     queue: str
     rows: list[tuple[Any, ...]]
-    rich: dict[int, Letter]  # by place, those that a row of LEAN does not hold whole
+    rich: dict[int, Letter]  # by seq, those that a row of LEAN does not hold whole
     token: int
     worker: str
     now_us: int
@@ -88,10 +88,10 @@ class Taken(NamedTuple):
 
 def rich_of(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> dict[int, Letter]:
     """Return those of the claimed *rows* with a past, a large payload or extras, as they stand now."""
-    places = array("q", [row[0] for row in rows if not row[-1]])
-    if not places:
+    seqs = array("q", [row[0] for row in rows if not row[-1]])
+    if not seqs:
         return {}
-    found: list[tuple[Any, ...]] = connection.execute(_SQL["whole"], (apsw.carray(places),)).fetchall()
+    found: list[tuple[Any, ...]] = connection.execute(_SQL["whole"], (apsw.carray(seqs),)).fetchall()
     return {row[0]: letter_of(connection, row) for row in found}
 
 

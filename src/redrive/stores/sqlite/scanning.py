@@ -30,7 +30,7 @@ seq IN (SELECT seq FROM letters INDEXED BY letters_due WHERE status = 'pending' 
 
 
 class Walk(NamedTuple):
-    """Which *columns* (seq first), from after which place on, and in which direction."""
+    """Which *columns* (seq first), from after which seq on, and in which direction."""
 
     columns: str
     after: int | None
@@ -62,11 +62,11 @@ def _pending(connection: apsw.Connection) -> int:
 
 
 def _walk(connection: apsw.Connection, source: str, where: str, bindings: tuple[Any, ...], walk: Walk) -> Iterable[Row]:
-    place = "error_text.rowid" if source.startswith("error_text") else "seq"
+    number = "error_text.rowid" if source.startswith("error_text") else "seq"
     if walk.after is not None:
-        where = f"({where}) AND {place} {'<' if walk.newest_first else '>'} ?"
+        where = f"({where}) AND {number} {'<' if walk.newest_first else '>'} ?"
         bindings = (*bindings, walk.after)
-    order = f"{place} {'DESC' if walk.newest_first else 'ASC'}"
+    order = f"{number} {'DESC' if walk.newest_first else 'ASC'}"
     sql = f"SELECT {walk.columns} FROM {source} WHERE {where} ORDER BY {order}"  # noqa: S608 - parameters only
     return connection.execute(sql, bindings)
 

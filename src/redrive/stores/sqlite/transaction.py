@@ -74,7 +74,7 @@ class Transaction:
         return self._token
 
     def next_seq(self, count: int = 1) -> int:
-        """Return the next letter's place, the first of *count*."""
+        """Return the next letter's seq, the first of *count*."""
         first = self._seq + 1
         self._seq += count
         return first

@@ -27,7 +27,7 @@ _LISTS = {"tries": columns.read_tries, "failure_history": columns.read_history} 
 
 # ---------------------------------------------------------------------- a whole letter
 
-_PLACE = ("seq", "token", "held", "lane", "lease", "payload", "extras", "queue_wide")
+_START = ("seq", "token", "held", "lane", "lease", "payload", "extras", "queue_wide")
 _FIELDS = [  # fields of a letter that have a column of their own, and come as they are
     name
     for name in Letter.__struct_fields__
@@ -41,13 +41,13 @@ def _insert_of(names: Sequence[str]) -> str:
     return filled(_SQL["insert"], {"columns": ", ".join(names), "marks": ", ".join("?" * len(names))})
 
 
-_INSERT_FRESH = _insert_of((*_PLACE, *_FRESH))
-_INSERT = _insert_of((*_PLACE, "dead", "archived_from", *_LISTS, *_FIELDS))
+_INSERT_FRESH = _insert_of((*_START, *_FRESH))
+_INSERT = _insert_of((*_START, "dead", "archived_from", *_LISTS, *_FIELDS))
 _fresh_columns, _own_columns = attrgetter(*_FRESH), attrgetter(*_FIELDS)
 
 
-class Place(NamedTuple):
-    """Where a new row stands, and what it waits for."""
+class NewRow(NamedTuple):
+    """What the store adds to a letter in its row: its number, its token, and what it waits for."""
 
     seq: int
     token: int
@@ -55,11 +55,11 @@ class Place(NamedTuple):
     lane: int
 
 
-def insert(transaction: Transaction, letter: Letter, place: Place, archived_from: Status | None = None) -> bool:
+def insert(transaction: Transaction, letter: Letter, start: NewRow, archived_from: Status | None = None) -> bool:
     """Insert *letter*; False if a letter with its id or idempotency key is kept already."""
     payload = letter.payload if len(letter.payload) <= rows.LARGE else None
     wide = 1 if letter.unique_in == "queue" else None
-    where = (*place, transaction.lease(0), payload, _extras(letter), wide)
+    where = (*start, transaction.lease(0), payload, _extras(letter), wide)
     if letter.why == Why.ENQUEUED:  # it is new: a third quicker than with all its empty columns
         transaction.sql(_INSERT_FRESH, (*where, *_fresh_columns(letter)))
     else:
@@ -69,7 +69,7 @@ def insert(transaction: Transaction, letter: Letter, place: Place, archived_from
     if not transaction.connection.changes():
         return False
     if payload is None:
-        transaction.sql(_SQL["keep_body"], (place.seq, letter.payload))
+        transaction.sql(_SQL["keep_body"], (start.seq, letter.payload))
     return True
 
 

@@ -29,13 +29,13 @@ class MemoryMachine(Machine):
     store_name = "memory"
 
 
-def without_token_check(ledger, claim):
-    row = ledger.shelf.rows.get(claim.ref)
+def without_token_check(contents, claim):
+    row = contents.shelf.rows.get(claim.ref)
     return row if row is not None and row.letter.status is Status.IN_FLIGHT else None
 
 
-def by_time_only(ledger, limit):
-    return [claiming.claim_of(ledger, row) for row in list(ledger.shelf.in_flight.values())[:limit]]
+def by_time_only(contents, limit):
+    return [claiming.claim_of(contents, row) for row in list(contents.shelf.in_flight.values())[:limit]]
 
 
 def every_attempt_counts(letter, move, now):

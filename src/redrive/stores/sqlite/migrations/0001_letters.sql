@@ -5,8 +5,8 @@
 CREATE TABLE meta (
     one        INTEGER PRIMARY KEY CHECK (one = 1),
     token      INTEGER NOT NULL,  -- the newest number given to an act; letters carry the one that moved them last
-    seq        INTEGER NOT NULL,  -- the newest letter's place; never used twice
-    broom      INTEGER NOT NULL,  -- where retention looks next
+    seq        INTEGER NOT NULL,  -- the newest letter's; never used twice
+    retained   INTEGER NOT NULL,  -- the last seq that retention looked at
     mark       BLOB NOT NULL      -- which transaction wrote last, and which before it: tells whether a WAL belongs here
 ) STRICT;
 INSERT INTO meta VALUES (1, 0, 0, 0, x'');

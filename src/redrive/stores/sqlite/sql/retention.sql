@@ -1,19 +1,19 @@
--- Letters past their time, groups without letters, handled keys without letters. A broom is where to look next.
+-- Letters past their time, groups without letters, handled keys without letters. A cursor is where retention goes on.
 
--- name: broom
-SELECT broom FROM meta
+-- name: cursor
+SELECT retained FROM meta
 
 -- name: page
 SELECT seq, status, updated_us FROM letters WHERE seq > ? ORDER BY seq LIMIT ?
 
--- name: move_broom
-UPDATE meta SET broom = ?
+-- name: move_cursor
+UPDATE meta SET retained = ?
 
--- name: read_broom
-SELECT value FROM shared_state WHERE room = 'broom' AND name = ?
+-- name: read_cursor_of
+SELECT value FROM shared_state WHERE room = 'retention' AND name = ?
 
--- name: write_broom
-INSERT OR REPLACE INTO shared_state VALUES ('broom', ?, ?)
+-- name: write_cursor_of
+INSERT OR REPLACE INTO shared_state VALUES ('retention', ?, ?)
 
 -- name: lines
 SELECT queue, kind FROM tallies WHERE status = 'enqueued'
