@@ -23,6 +23,7 @@ class Why(StrEnum):
 
     # an attempt ended
     SUCCEEDED = "succeeded"
+    BROADCAST = "broadcast"  # the event is delivered: each subscriber got a letter of its own
     BACKING_OFF = "backing off"
     ASKED_TO_WAIT = "asked to wait"  # the error brought a Retry-After
     TERMINAL = "terminal"

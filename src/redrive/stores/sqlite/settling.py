@@ -16,6 +16,7 @@ import apsw
 from redrive.core import changes
 from redrive.core.letter import Status
 from redrive.core.tallies import Trait, trait_of
+from redrive.core.why import Why
 from redrive.failpoints import hit
 from redrive.stores.contract import seq_of
 from redrive.stores.sqlite import claiming, failing, ordering
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Settlement = tuple["Claim", "Move"]
 
-_SQL = statements("settling")
+_SQL = statements("settling", succeeded=Why.SUCCEEDED)
 _DELIVER = _SQL["deliver"]  # sent with every success
 _FENCE = f" {_SQL['fence']}"
 _MOVED = ("status", "updated_us", "why", "attempts", "losses", "applied_policy")
@@ -65,7 +66,7 @@ def _one(transaction: Transaction, claim: Claim, move: Move, token: int) -> bool
 
 
 def _deliver_all(transaction: Transaction, claims: Sequence[Claim], token: int) -> set[int]:
-    """Deliver *claims* and return the places of those that no longer held."""
+    """Deliver *claims* and return the seqs of those that no longer held."""
     refused: set[int] = set()
     for held, group in claiming.by_token(claims).items():
         holding = _deliver(transaction, held, group, token, refused)
@@ -76,12 +77,12 @@ def _deliver_all(transaction: Transaction, claims: Sequence[Claim], token: int) 
 
 
 def _deliver(transaction: Transaction, held: int, claims: list[Claim], token: int, refused: set[int]) -> list[Claim]:
-    places = array("q", [seq_of(claim) for claim in claims])
-    bindings = (token, transaction.now_us, apsw.carray(places), held)
+    seqs = array("q", [seq_of(claim) for claim in claims])
+    bindings = (token, transaction.now_us, apsw.carray(seqs), held)
     transaction.sql(_DELIVER + _FENCE, bindings)
     if transaction.connection.changes() == len(claims):
         return claims
-    accepted = {row[0] for row in transaction.sql(_SQL["delivered"], (apsw.carray(places), token))}
+    accepted = {row[0] for row in transaction.sql(_SQL["delivered"], (apsw.carray(seqs), token))}
     refused.update(seq_of(claim) for claim in claims if seq_of(claim) not in accepted)
     return [claim for claim in claims if seq_of(claim) in accepted]
 

@@ -14,6 +14,7 @@ import re
 from hashlib import sha256
 
 from redrive.core.changes import MAX_CYCLES, MAX_TRIES
+from redrive.core.why import Why
 from redrive.errors import SettingsError
 from redrive.stores import sql_files
 
@@ -27,6 +28,8 @@ FUNCTIONS = (
 )  # fmt: skip
 # tries: lines of the attempt log; tries_before: those of them that stay when another is added; cycles: in the history
 _CONSTANTS = {"tries": str(MAX_TRIES), "tries_before": str(MAX_TRIES - 1), "cycles": str(MAX_CYCLES)}
+_REASONS = (Why.ENQUEUED, Why.SUCCEEDED, Why.BROADCAST, Why.REPLAYED, Why.ARCHIVED_BY, Why.RESTORED_BY)
+_CONSTANTS |= {f"why_{why.name.lower()}": why.naming("") for why in _REASONS}  # SQL appends the operator's name itself
 
 
 def quoted(schema: str) -> str:

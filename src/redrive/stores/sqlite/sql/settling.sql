@@ -1,7 +1,7 @@
 -- Settling. A worker that lost its claim changes nothing: the fence ends every statement that moves a letter.
 
 -- name: deliver
-UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = 'succeeded' WHERE seq IN carray(?)
+UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = '{succeeded}' WHERE seq IN carray(?)
 
 -- name: delivered
 SELECT seq FROM letters WHERE seq IN carray(?) AND token = ?

@@ -17,7 +17,7 @@ BEGIN
      WHERE seq = ANY (p_seqs) GROUP BY 1, 2;
     UPDATE {schema}.outbox AS o
        SET status = 'pending', token = v_token, act = 0, updated_at = p_now, due_at = p_now, cycle_at = p_now,
-           attempts = 0, losses = 0, cycles = o.cycles + 1, why = 'replayed', category = NULL, error_type = NULL,
+           attempts = 0, losses = 0, cycles = o.cycles + 1, why = '{why_replayed}', category = NULL, error_type = NULL,
            last_error = NULL, fingerprint = NULL, first_failed_at = NULL, failed_at = NULL, tries = NULL,
            applied_policy = NULL, plan = nullif(p_plan, ''), generation = coalesce(p_generation, o.generation),
            odd = o.odd OR p_odd,
@@ -51,7 +51,7 @@ BEGIN
     PERFORM {schema}.outbox_count_out(p_seqs, 'archived');
     UPDATE {schema}.outbox AS o
        SET status = 'archived', archived_from = o.status, deleted_at = p_now, token = v_token, act = 0,
-           updated_at = p_now, why = 'archived by ' || p_by, held = o.held - (o.lane > 1)::integer,
+           updated_at = p_now, why = '{why_archived_by}' || p_by, held = o.held - (o.lane > 1)::integer,
            lane = least(o.lane, 1::smallint), plan = nullif(p_plan, ''), odd = o.odd OR p_odd
      WHERE o.seq = ANY (p_seqs);
     PERFORM {schema}.outbox_advance(v_firsts);
@@ -68,7 +68,7 @@ BEGIN
     SELECT queue, event_type, 'archived', -count(*) FROM {schema}.outbox WHERE seq = ANY (p_seqs) GROUP BY 1, 2;
     UPDATE {schema}.outbox AS o
        SET status = o.archived_from, archived_from = NULL, deleted_at = NULL, token = v_token, act = 0,
-           updated_at = p_now, why = 'restored by ' || p_by, plan = nullif(p_plan, ''), odd = o.odd OR p_odd
+           updated_at = p_now, why = '{why_restored_by}' || p_by, plan = nullif(p_plan, ''), odd = o.odd OR p_odd
      WHERE o.seq = ANY (p_seqs);
     INSERT INTO {schema}.outbox_deltas SELECT t.* FROM {schema}.outbox_traits(p_seqs) AS t;
     PERFORM {schema}.outbox_line_up(ARRAY(

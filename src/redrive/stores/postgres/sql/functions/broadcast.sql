@@ -52,7 +52,7 @@ BEGIN
         SELECT v_token, v_now, v_now, v_now, v_now, e.event_version, e.generation, (e.lane > 0)::integer, e.priority,
                e.lane, e.odd, gen_random_uuid(), e.to_queue, e.handler_name, e.key,
                coalesce(e.idempotency_key, e.id::text), 'event:' || e.id, e.handler_name, e.workspace_id, e.channel,
-               e.trace_context, e.policy, e.content_type, e.payload, e.extras, 'enqueued'
+               e.trace_context, e.policy, e.content_type, e.payload, e.extras, '{why_enqueued}'
           FROM (SELECT o.event_version, o.generation, o.priority, o.odd, o.id, o.key, o.idempotency_key,
                        o.workspace_id, o.channel, o.trace_context, o.policy, o.content_type, o.payload, o.extras,
                        s.queue AS to_queue, s.handler_name,
@@ -65,7 +65,7 @@ BEGIN
     spread AS (
         UPDATE {schema}.outbox AS o
            SET status = 'delivered', token = v_token, act = 0, attempts = o.attempts + 1, updated_at = v_now,
-               why = 'broadcast'
+               why = '{why_broadcast}'
          WHERE o.seq = ANY (v_seqs)
            AND o.event_type IN (SELECT s.event_type FROM {schema}.subscription AS s)  -- as the children see them
         RETURNING o.queue, o.event_type, coalesce(o.category, '') AS category, coalesce(o.applied_policy, '') AS policy),

@@ -233,7 +233,7 @@ BEGIN
                CASE WHEN o.cycle_at <> o.occurred_at THEN {schema}.outbox_us(o.cycle_at) END,
                {schema}.outbox_us(o.occurred_at), v_now, o.payload_version, o.token,
                o.attempts > 1 OR o.cycles > 0 OR o.losses > 0 OR o.extras IS NOT NULL OR o.odd
-                   OR o.queue_wide OR o.why IS DISTINCT FROM 'enqueued',
+                   OR o.queue_wide OR o.why IS DISTINCT FROM '{why_enqueued}',
                o.category, o.error_type, o.last_error, o.fingerprint, o.why, {schema}.outbox_us(o.first_failed_at),
                {schema}.outbox_us(o.failed_at), o.applied_policy, o.release, o.plan, o.held,
                CASE WHEN o.queue_wide THEN 'queue' ELSE 'kind' END, o.odd, o.extras, o.tries::text, CASE WHEN o.cycles > 0 THEN o.failure_history::text END;

@@ -39,7 +39,7 @@ BEGIN
             CASE WHEN p_due IS NOT NULL THEN {schema}.outbox_at(p_due)
                  WHEN p_delay IS NOT NULL THEN v_now + p_delay * interval '1 microsecond' ELSE v_now END,
             v_now, v_now, v_now, p_generation, v_held, p_priority, v_lane, p_odd, p_wide, v_id, p_queue, p_kind, p_key,
-            p_idempotency_key, p_origin, p_handler, p_tenant, p_policy, p_content_type, p_payload, p_extras, 'enqueued')
+            p_idempotency_key, p_origin, p_handler, p_tenant, p_policy, p_content_type, p_payload, p_extras, '{why_enqueued}')
         ON CONFLICT DO NOTHING RETURNING seq, token INTO v_seq, v_token;
         EXIT WHEN FOUND;
         v_kept := coalesce(

@@ -91,7 +91,7 @@ BEGIN
             p_priority, (coalesce(q.ordered, false) AND p_key IS NOT NULL)::integer,
             CASE WHEN q.ordered AND p_key IS NOT NULL THEN 3 ELSE 0 END, v_id, p_queue, p_event_type, p_key,
             p_idempotency_key, p_source, p_target, p_workspace_id, p_channel, p_trace_context, p_content_type,
-            coalesce(p_body, convert_to(p_payload::text, 'UTF8')), 'enqueued')
+            coalesce(p_body, convert_to(p_payload::text, 'UTF8')), '{why_enqueued}')
         ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
         v_kept := coalesce(

@@ -49,7 +49,7 @@ BEGIN
                coalesce(d.odd, false), coalesce(d.wide, false), d.id, d.queue,
                d.kind, d.key, d.idempotency_key, d.origin, d.handler, d.tenant, d.policy,
                coalesce(d.content_type, 'application/json'), d.payload,
-               d.extras, 'enqueued'
+               d.extras, '{why_enqueued}'
           FROM (SELECT u.*, CASE WHEN v_ordered IS NOT NULL AND u.key IS NOT NULL AND u.queue = ANY (v_ordered)
                                       AND (v_dead IS NULL OR u.n <> ALL (v_dead)) THEN 3 ELSE 0 END AS lane
                   FROM unnest(v_seqs, p_ids, p_queues, p_kinds, p_payloads, p_content_types, p_keys, p_idempotency_keys,

@@ -96,7 +96,7 @@ BEGIN
     WITH moved AS (
         UPDATE {schema}.outbox AS o
            SET status = 'delivered', token = v_token, act = p_call, lease_until = NULL, worker = NULL,
-               updated_at = p_now, why = 'succeeded'
+               updated_at = p_now, why = '{why_succeeded}'
           FROM unnest(p_refs, p_tokens) AS c (seq, token)
          WHERE o.seq = c.seq AND o.token = c.token AND o.status || '' = 'in_flight'  -- never by the index of leases
         RETURNING o.seq, o.queue, o.event_type, o.lane),
