@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from redrive.sources.outbox.users import Outboxes
     from redrive.stores.contract import Receipt, Store
     from redrive.sync.faces import SyncRedrive
-    from redrive.wiring import Parts
+    from redrive.wiring import WorkerParts
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _LOOK_AGAIN = 0.002  # seconds between two looks while another task or thread opens the store
@@ -292,7 +292,7 @@ class Redrive:
             with contextlib.suppress(RuntimeError):  # its loop was closed while it ran: no worker is left to stop
                 loop.call_soon_threadsafe(worker.stop)
 
-    def parts(self, queues: Sequence[str] = ()) -> Parts:
+    def parts(self, queues: Sequence[str] = ()) -> WorkerParts:
         """Put a worker together without running it: `redrive.testing` drives it by hand."""
         declared = self._declared
         return build_worker(

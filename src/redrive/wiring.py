@@ -183,7 +183,7 @@ def open_outboxes(store: Store, draft: Callable[..., Draft]) -> Outboxes:
     return Outboxes(cast("PostgresStore", store), draft)
 
 
-class Parts(NamedTuple):
+class WorkerParts(NamedTuple):
     """A worker and what a test wants to hold of it."""
 
     worker: Worker
@@ -206,7 +206,7 @@ def build_worker(
     clock: Clock,
     announce: Callable[[Fact], None],
     budgets: Mapping[str, BudgetRules | None],
-) -> Parts:
+) -> WorkerParts:
     """Put a worker together for *handlers*; *budgets* are those of queues that say something of theirs."""
     handlers = dict(handlers)  # the worker adds the kinds that handlers such as `kafka.*` meet
     capacity = Capacity(
@@ -233,7 +233,7 @@ def build_worker(
         budgets=_asked_for(budgets, handlers, settings.budget),
     )
     open_kinds = OpenKinds(store, handlers, capacity)
-    return Parts(_worker(tools, processor, open_kinds, settings, clock, announce), processor, capacity)
+    return WorkerParts(_worker(tools, processor, open_kinds, settings, clock, announce), processor, capacity)
 
 
 def _asked_for(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redrive.app import Redrive
     from redrive.demo.screen import Screen
-    from redrive.demo.worker import Worker
+    from redrive.demo.worker import DemoWorker
     from redrive.desk.stats import Stats
 
     Show = Callable[[Mapping[str, int]], None]
@@ -87,7 +87,7 @@ async def how_many(app: Redrive, query: str) -> int:
     return await app.desk.count(query)
 
 
-async def _until(app: Redrive, show: Show, running: Worker, reached: Callable[[Stats], bool]) -> None:
+async def _until(app: Redrive, show: Show, running: DemoWorker, reached: Callable[[Stats], bool]) -> None:
     """Watch the books until they are as wanted, or the worker has nothing left to do."""
     while True:
         ended = running.done

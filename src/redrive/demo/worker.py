@@ -27,7 +27,7 @@ class WorkerFailed(Exception):
     """A worker ended by itself, and not because it was done."""
 
 
-class Worker:
+class DemoWorker:
     """One worker process."""
 
     def __init__(self, process: Process, folder: Path) -> None:
@@ -54,7 +54,7 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(folder: Path, release: str, *queues: str) -> AsyncIterator[Worker]:
+async def worker(folder: Path, release: str, *queues: str) -> AsyncIterator[DemoWorker]:
     """Run a worker of *release*, on these queues only if there are any; it does not outlive the block."""
     with (folder / LOG).open("ab") as log:
         process = await asyncio.create_subprocess_exec(
@@ -67,7 +67,7 @@ async def worker(folder: Path, release: str, *queues: str) -> AsyncIterator[Work
             stderr=log,
             process_group=0,  # Ctrl-C ends the demo, and the demo its worker
         )
-    started = Worker(process, folder)
+    started = DemoWorker(process, folder)
     try:
         yield started
     finally:

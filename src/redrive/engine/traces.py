@@ -26,7 +26,7 @@ from redrive.core.failures.describe import (
 )
 
 if TYPE_CHECKING:
-    from redrive.core.failures.describe import Place
+    from redrive.core.failures.describe import CodePlace
 
 LIMIT = 4_000  # characters; rows stay small
 _FRAMES = 20  # of each exception, the innermost
@@ -48,7 +48,7 @@ class Trace(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    place: Place
+    place: CodePlace
     line: int
     file: str
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redrive.signals.hub import Hub
     from redrive.stores.contract import Store
 
-__all__ = ["FactCounter", "Page", "StoreCollector", "serve"]
+__all__ = ["FactCounter", "MetricsPage", "StoreCollector", "serve"]
 
 _PATIENCE = 5.0  # seconds that a scrape waits for the store; Prometheus itself gives up after 10
 _BY_NAME = {metric.name: metric for metric in METRICS}
@@ -95,7 +95,7 @@ class StoreCollector:
             return [Measure("redrive_store_up", (), 0)]
 
 
-class Page:
+class MetricsPage:
     """A page of metrics that is being served; `close` ends it."""
 
     def __init__(self, server: Any, thread: Any, watched: MeasuredApp | None, listener: FactCounter | None) -> None:
@@ -115,7 +115,7 @@ class Page:
         self._thread.join()
 
 
-def serve(watched: MeasuredApp | Store, host: str = "127.0.0.1", port: int = 9464) -> Page:
+def serve(watched: MeasuredApp | Store, host: str = "127.0.0.1", port: int = 9464) -> MetricsPage:
     """
     Serve the metrics of an application, or of a store alone, at `http://host:port/metrics`.
 
@@ -130,7 +130,7 @@ def serve(watched: MeasuredApp | Store, host: str = "127.0.0.1", port: int = 946
     server, thread = listen(host, port, registry)
     if app is not None:
         app.hub.listen(listener)
-    return Page(server, thread, app, listener)
+    return MetricsPage(server, thread, app, listener)
 
 
 def listen(host: str, port: int, registry: client.CollectorRegistry) -> tuple[Any, Any]:

@@ -26,7 +26,7 @@ class StoreClock(Protocol):
         """Return whole milliseconds of a clock that only ever goes forward, at the pace of time."""
 
 
-class SystemClock:
+class SystemStoreClock:
     """The machine's own clocks; the lease clock counts from boot, so all its processes agree on it."""
 
     def wall_us(self) -> int:

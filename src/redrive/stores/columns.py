@@ -73,7 +73,7 @@ def read_history(column: bytes | str | None) -> tuple[FailureCycle, ...]:
     return _read(_history, column, ())
 
 
-class Taken(NamedTuple):
+class TakenKinds(NamedTuple):
     """What a worker takes: kinds, and in their order queues and breakers; without queues it takes them anywhere."""
 
     kinds: tuple[str, ...]
@@ -87,14 +87,14 @@ def taken_by(beat: WorkerBeat) -> bytes:
     return encode(list(zip(beat.queues, beat.kinds, breakers, strict=False)) or beat.kinds)
 
 
-def read_taken(column: bytes | str) -> Taken:
+def read_taken(column: bytes | str) -> TakenKinds:
     """Decode what a worker takes; one of an earlier release says nothing of breakers."""
     entries = _read(_taken, column, ())
     placed = [(*entry, "")[:3] for entry in entries if not isinstance(entry, str)]
     if not placed:
-        return Taken(tuple(str(entry) for entry in entries))
+        return TakenKinds(tuple(str(entry) for entry in entries))
     queues, kinds, breakers = zip(*placed, strict=True)
-    return Taken(kinds, queues, breakers)
+    return TakenKinds(kinds, queues, breakers)
 
 
 def _read(decoder: msgspec.json.Decoder[T], column: bytes | str | None, nothing: T) -> T:

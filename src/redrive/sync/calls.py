@@ -21,9 +21,9 @@ class Sync:
     Attributes that are objects of redrive, such as `desk`, come wrapped in the same way.
     """
 
-    def __init__(self, target: Any, home: _Home | None = None) -> None:
+    def __init__(self, target: Any, home: _LoopThread | None = None) -> None:
         self._target = target
-        self._home = home or _Home()
+        self._home = home or _LoopThread()
 
     def __getattr__(self, name: str) -> Any:
         """Return the target's attribute, callable without await."""
@@ -44,7 +44,7 @@ class Sync:
         return asyncio.run_coroutine_threadsafe(coroutine, self._home.loop()).result()
 
 
-class _Home:
+class _LoopThread:
     """One event loop in one thread, started by the first call; a fork has no threads, so a child starts its own."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.signals.hub import Hub
     from redrive.stores.contract import Backlog, Receipt, Store
-    from redrive.wiring import Parts
+    from redrive.wiring import WorkerParts
 
 _PATIENCE = 10.0  # real seconds that a handler may take before the test fails
 _MOST_ROUNDS = 10_000
@@ -45,7 +45,7 @@ class DrivenApp(Protocol):
     def using(self, store: Store, clock: Clock) -> AbstractContextManager[None]:
         """Use *store* and *clock* inside the block."""
 
-    def parts(self) -> Parts:
+    def parts(self) -> WorkerParts:
         """Build a worker without running it."""
 
     async def open(self) -> None:
@@ -90,7 +90,7 @@ class Drive:
     `clock` is its time, `store` keeps the letters, `facts` is everything announced so far.
     """
 
-    def __init__(self, parts: Parts, store: Store, clock: FakeClock, facts: list[Fact]) -> None:
+    def __init__(self, parts: WorkerParts, store: Store, clock: FakeClock, facts: list[Fact]) -> None:
         self.worker, self.processor, self.capacity = parts
         self.store, self.clock, self.facts = store, clock, facts
         self._resting = _resting()

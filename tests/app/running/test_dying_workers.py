@@ -16,7 +16,7 @@ from tests.engine.starting import soon
 
 from redrive import Redrive, Status
 from redrive.errors import StoreUnavailable
-from redrive.stores.clock import SystemClock
+from redrive.stores.clock import SystemStoreClock
 from redrive.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ OUR_WAY = {"lease_seconds": doomed.LEASE, "poll_seconds": 0.05}
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no flock")
 
 
-class Later(SystemClock):
+class Later(SystemStoreClock):
     """The machine's clock, once the doomed worker's lease is over."""
 
     def lease_ms(self) -> int:

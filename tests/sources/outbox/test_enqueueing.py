@@ -17,7 +17,7 @@ from tests.stores.samples import OPERATOR, failure
 from redrive import Redrive
 from redrive.core.letter import Draft
 from redrive.errors import DraftError, LetterNotFound, NotSupported, QueueFull, SourceError, StoreUnavailable
-from redrive.sources.outbox.face import Outbox, Place
+from redrive.sources.outbox.face import Destination, Outbox
 from redrive.stores.contract import QueueSpec, Want
 
 
@@ -152,7 +152,7 @@ class Counting:
 def test_many_letters_are_kept_by_one_statement_unless_they_are_very_many(sizes, batches):
     counting = Counting()
     drafts = [Draft(id=str(n), queue="q", kind=KIND, payload=b"x" * size) for n, size in enumerate(sizes)]
-    receipts = Outbox(counting, Place("redrive", None, None)).enqueue_many(drafts)
+    receipts = Outbox(counting, Destination("redrive", None, None)).enqueue_many(drafts)
     assert counting.batches == batches
     assert [receipt.id for receipt in receipts] == [draft.id for draft in drafts]
 

@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.stores.samples import DELIVERED, check_books, claim, draft, put
 
-from redrive.stores.clock import SystemClock
+from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import books
 from redrive.stores.memory import MemoryStore
 
 
 def test_a_memory_store_needs_no_clock_and_says_that_it_is_not_durable():
     assert not MemoryStore().features.durable
-    assert not MemoryStore(SystemClock()).features.shared
+    assert not MemoryStore(SystemStoreClock()).features.shared
 
 
 def test_threads_with_event_loops_of_their_own_share_one_store():

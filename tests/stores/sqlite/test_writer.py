@@ -10,13 +10,13 @@ from tests.stores.samples import DELIVERED, WORKER, check_books, claim, draft, g
 
 from redrive.core.query import parse
 from redrive.errors import QueueFull, StoreClosed, StoreError
-from redrive.stores.clock import SystemClock
+from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import QueueSpec, WorkerBeat
 from redrive.stores.sqlite import SqliteStore
 
 
 async def test_callers_that_wait_at_the_same_time_share_commits(path, sql):
-    store = SqliteStore(path, clock=SystemClock())
+    store = SqliteStore(path, clock=SystemStoreClock())
     await store.open()
     await asyncio.gather(*(store.put([draft(str(number))]) for number in range(256)))
     [(moments,)] = sql("SELECT count(DISTINCT created_us) FROM letters")  # one instant a transaction

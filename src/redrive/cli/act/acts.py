@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from redrive.cli.act.bulk import Order, carry_out
+from redrive.cli.act.bulk import BulkOrder, carry_out
 from redrive.cli.options import (
     AsJson,
     By,
@@ -104,6 +104,6 @@ def purge(
     carry_out(ctx, _order("purge", ids, query, group, as_json=as_json, resume=resume, **asked))
 
 
-def _order(verb: str, ids: list[str] | None, query: str, group: str, **asked: Any) -> Order:
+def _order(verb: str, ids: list[str] | None, query: str, group: str, **asked: Any) -> BulkOrder:
     narrowed = f"{query} group:{group}".strip() if group else query
-    return Order(verb=verb, ids=tuple(ids or ()), query=narrowed, **asked)
+    return BulkOrder(verb=verb, ids=tuple(ids or ()), query=narrowed, **asked)

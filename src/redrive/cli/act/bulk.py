@@ -36,7 +36,7 @@ _KINDS = 5  # named in a preview; the question below it must stay on the screen
 _EXACT = 100_000_000  # a purge cannot be undone, so its letters are counted to the last
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class BulkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator asked for."""
 
     verb: str
@@ -59,7 +59,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return self.verb == "purge"
 
 
-def carry_out(ctx: typer.Context, order: Order) -> None:
+def carry_out(ctx: typer.Context, order: BulkOrder) -> None:
     """Do what *order* says, after asking; print what it came to."""
     _check(order)
     with opened(ctx, by=order.by) as session:
@@ -80,7 +80,7 @@ def follow(ctx: typer.Context, plan_id: str, *, rate: float | None, by: str, as_
     """Have a plan carried out to its end, whatever its verb; print what it came to."""
     with opened(ctx, by=by) as session:
         kept = session.run(session.desk.plan(plan_id))
-        order = Order(verb=kept.verb, resume=plan_id, rate=rate, as_json=as_json)
+        order = BulkOrder(verb=kept.verb, resume=plan_id, rate=rate, as_json=as_json)
         done = session.run(_run(session.desk, order, plan_id))
     _report(order, done)
     if _is_short_of(done):
@@ -94,7 +94,7 @@ def _is_short_of(done: Done, *, detached: bool = False) -> bool:
     return not done.done and not detached
 
 
-def _acted(session: Session, order: Order) -> Done:
+def _acted(session: Session, order: BulkOrder) -> Done:
     if order.resume:
         return session.run(_run(session.desk, order, order.resume))
     if order.ids:
@@ -103,7 +103,7 @@ def _acted(session: Session, order: Order) -> Done:
     return _by_query(session, order)
 
 
-def _check(order: Order) -> None:
+def _check(order: BulkOrder) -> None:
     if order.wait is not None and order.ids:
         raise typer.BadParameter("--wait follows the letters of a plan; name them by -q, such as -q id:ID")
     if order.detach and (order.ids or order.wait is not None):
@@ -125,7 +125,7 @@ async def _wait_for_kafka(desk: Desk) -> bool:
 # ---------------------------------------------------------------------- by query
 
 
-def _by_query(session: Session, order: Order) -> Done:
+def _by_query(session: Session, order: BulkOrder) -> Done:
     from redrive.desk.acts import nothing
 
     desk, at_most = session.desk, _EXACT if order.typed else _COUNT
@@ -159,7 +159,7 @@ def _total(preview: Preview, limit: int | None) -> int | None:
     return preview.count if limit is None else min(limit, preview.count)
 
 
-async def _run(desk: Desk, order: Order, plan_id: str, total: int | None = None) -> Done:
+async def _run(desk: Desk, order: BulkOrder, plan_id: str, total: int | None = None) -> Done:
     from redrive.desk.acts import done
 
     kept = await desk.plan(plan_id)
@@ -173,7 +173,7 @@ async def _run(desk: Desk, order: Order, plan_id: str, total: int | None = None)
 
 
 @contextmanager
-def _progress(order: Order, total: int | None) -> Iterator[Callable[[Plan], object]]:
+def _progress(order: BulkOrder, total: int | None) -> Iterator[Callable[[Plan], object]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -187,7 +187,7 @@ def _progress(order: Order, total: int | None) -> Iterator[Callable[[Plan], obje
 # ---------------------------------------------------------------------- asking and telling
 
 
-def _print_preview(preview: Preview, order: Order) -> None:
+def _print_preview(preview: Preview, order: BulkOrder) -> None:
     hedge = "at least " if preview.at_least else ""
     say(f"{order.verb}: {hedge}{letters(preview.count)} matching {cell(preview.query)}")
     if preview.kinds:
@@ -204,7 +204,7 @@ def _kinds(counts: dict[str, int]) -> str:
     return f"kinds: {', '.join(named)}{f' and {more} more' if more else ''}"
 
 
-def _ask(order: Order, count: int, hedge: str) -> None:
+def _ask(order: BulkOrder, count: int, hedge: str) -> None:
     """Ask; raise typer.Abort or MoveRefused unless the operator agrees."""
     if order.typed:
         _ask_for_number(order, count)
@@ -212,7 +212,7 @@ def _ask(order: Order, count: int, hedge: str) -> None:
         typer.confirm(f"{order.verb} {hedge}{letters(count)}?", abort=True, err=True)
 
 
-def _ask_for_number(order: Order, count: int) -> None:
+def _ask_for_number(order: BulkOrder, count: int) -> None:
     if order.yes and order.confirm is None:
         raise MoveRefused(f"cannot purge {letters(count)}: add --confirm {count} to --yes, or answer the question")
     typed = order.confirm
@@ -235,7 +235,7 @@ def _where_it_stands(done: Done) -> str:
     return ""
 
 
-def _report(order: Order, done: Done) -> None:
+def _report(order: BulkOrder, done: Done) -> None:
     if order.as_json:
         return emit(done)
     skipped = f", {done.skipped} skipped because their status had changed" if done.skipped else ""

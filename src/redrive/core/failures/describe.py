@@ -170,7 +170,7 @@ def frames_of(error: BaseException) -> tuple[str, ...]:
     return tuple(place.name for place in (in_app or theirs)[-FRAMES_LIMIT:])
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """A function that an error came through."""
 
     name: str  # "module:function"
@@ -178,16 +178,16 @@ class Place(NamedTuple):
     is_library: bool  # installed, or the standard library's
 
 
-def place_of(frame: FrameType) -> Place:
+def place_of(frame: FrameType) -> CodePlace:
     """Return which function *frame* ran."""
     return _place(_module(frame), frame.f_code.co_qualname, frame.f_code.co_filename)
 
 
 @lru_cache(maxsize=2048)  # the same few lines fail a thousand times
-def _place(module: str, function: str, path: str) -> Place:
+def _place(module: str, function: str, path: str) -> CodePlace:
     installed = "site-packages" in path or "dist-packages" in path
     is_library = installed or module.partition(".")[0] in sys.stdlib_module_names
-    return Place(clean(f"{module}:{function}", NAME_LIMIT), _is_ours(module), is_library)
+    return CodePlace(clean(f"{module}:{function}", NAME_LIMIT), _is_ours(module), is_library)
 
 
 def walk(error: BaseException) -> deque[TracebackType]:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import HistogramMetricFamily
 
 from redrive.signals.metrics import Bounded
-from redrive.signals.prometheus import Page, family, listen
+from redrive.signals.prometheus import MetricsPage, family, listen
 from redrive.sources.kafka.metrics import ATTEMPTS, KAFKA_METRICS, attempts, readings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class KafkaCollector:
         yield from families.values()
 
 
-def serve(*consumers: ParallelConsumer, host: str = "127.0.0.1", port: int = 9464) -> Page:
+def serve(*consumers: ParallelConsumer, host: str = "127.0.0.1", port: int = 9464) -> MetricsPage:
     """
     Serve the metrics of *consumers* at `http://host:port/metrics` until the page is closed.
 
@@ -60,7 +60,7 @@ def serve(*consumers: ParallelConsumer, host: str = "127.0.0.1", port: int = 946
     """
     registry = CollectorRegistry()
     registry.register(KafkaCollector(*consumers))
-    return Page(*listen(host, port, registry), None, None)
+    return MetricsPage(*listen(host, port, registry), None, None)
 
 
 def _families() -> dict[str, Any]:

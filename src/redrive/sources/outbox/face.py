@@ -60,7 +60,7 @@ class AwaitedDriver(Protocol):
         """See to it that *call* is called after the commit; False if this driver cannot."""
 
 
-class Place:
+class Destination:
     """Where letters go: a schema, how drafts are made, and how workers are woken (None: they poll)."""
 
     def __init__(self, schema: str, draft: Callable[..., Draft], wake: Callable[[], None] | None) -> None:
@@ -93,7 +93,7 @@ class Place:
 class Outbox:
     """Letters in the transaction of one connection that blocks: they exist if and only if it commits."""
 
-    def __init__(self, driver: BlockingDriver, place: Place) -> None:
+    def __init__(self, driver: BlockingDriver, place: Destination) -> None:
         self._driver, self._place = driver, place
 
     def enqueue(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Receipt:
@@ -119,7 +119,7 @@ class Outbox:
 class AsyncOutbox:
     """The same for a connection that is awaited."""
 
-    def __init__(self, driver: AwaitedDriver, place: Place) -> None:
+    def __init__(self, driver: AwaitedDriver, place: Destination) -> None:
         self._driver, self._place = driver, place
 
     async def enqueue(self, kind: str, payload: Any, **options: Unpack[DraftOptions]) -> Receipt:

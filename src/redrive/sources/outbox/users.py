@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from redrive.sources.outbox.drivers import driver_of
-from redrive.sources.outbox.face import AsyncOutbox, Outbox, Place, async_once, once
+from redrive.sources.outbox.face import AsyncOutbox, Destination, Outbox, async_once, once
 from redrive.sources.outbox.waking import Waker
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ class Outboxes:
     def __init__(self, store: PostgresStore, draft: Callable[..., Draft]) -> None:
         self.store = store
         self._waker = Waker(store.dsn, pooled=store.pooled)
-        self._quiet = Place(store.schema, draft, None)
-        self._loud = Place(store.schema, draft, self._waker.tell)
+        self._quiet = Destination(store.schema, draft, None)
+        self._loud = Destination(store.schema, draft, self._waker.tell)
 
     def bind(self, connection: Any, *, wake: bool) -> Outbox | AsyncOutbox:
         """Return the outbox of *connection*; raise SourceError for one of an unknown driver."""

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from redrive.sources.webhook.secrets import resolve
 from redrive.sources.webhook.signatures import providers, standard, twilio
-from redrive.sources.webhook.signatures.verdict import Message, Secret, Verdict
+from redrive.sources.webhook.signatures.verdict import Message, Secret, SignatureVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redrive.sources.webhook.source import Source
 
-    Verify = Callable[[Message, Sequence[Secret], float], Verdict]
+    Verify = Callable[[Message, Sequence[Secret], float], SignatureVerdict]
 
-_ACCEPTED = Verdict()
+_ACCEPTED = SignatureVerdict()
 _STANDARD = ("standard", "plain")
 
 
@@ -32,7 +32,7 @@ class Checker:
         self._secrets = resolve(whose, source.secrets, read, is_standard=source.preset in _STANDARD)
         self._verify = _verifier(source)
 
-    def check(self, headers: Sequence[tuple[bytes, bytes]], query: bytes, body: bytes, now: float) -> Verdict:
+    def check(self, headers: Sequence[tuple[bytes, bytes]], query: bytes, body: bytes, now: float) -> SignatureVerdict:
         """Return whether the request is the source's own; *now* is in seconds since the epoch."""
         if self.source.insecure:
             return _ACCEPTED

@@ -29,7 +29,7 @@ class Result(StrEnum):
 
 
 @dataclass(slots=True)
-class Counts:
+class InboxCounts:
     """Counted since the inbox was made."""
 
     results: Counter[tuple[str, Result]] = field(default_factory=Counter)  # by source and result

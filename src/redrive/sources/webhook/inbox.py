@@ -17,7 +17,7 @@ from redrive.errors import RedriveError, SettingsError
 from redrive.signals.log import write
 from redrive.sources.webhook.checking import Checker
 from redrive.sources.webhook.config import QUEUE
-from redrive.sources.webhook.counts import Counts
+from redrive.sources.webhook.counts import InboxCounts
 from redrive.sources.webhook.receiving.admin import Admin
 from redrive.sources.webhook.receiving.body import Bodies
 from redrive.sources.webhook.receiving.intake import Intake
@@ -64,7 +64,7 @@ class Inbox:
         self.config: InboxConfig = app.settings.inbox_config
         self.sources = names_of(tuple(sources) if sources is not None else read_sources(app.settings.inbox))
         checkers = _checkers(self.sources.values(), app.settings.secret)
-        self.counts = Counts()
+        self.counts = InboxCounts()
         intake = Intake(app, self.config, self.counts, now, elsewhere=workers == "elsewhere")
         self._receiver = Receiver(checkers, intake, Bodies(self.config))
         self.admin = Admin(app, self.sources, self.counts, self.reasons)

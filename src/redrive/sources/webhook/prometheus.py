@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Awaitable, Callable, Iterator
 
-    from redrive.sources.webhook.counts import Counts
+    from redrive.sources.webhook.counts import InboxCounts
     from redrive.sources.webhook.port import App
 
 INBOX_METRICS = (
@@ -31,7 +31,7 @@ INBOX_METRICS = (
 class InboxCollector:
     """Shows the counts of an inbox."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: InboxCounts) -> None:
         self._counts = counts
 
     def describe(self) -> list[Any]:
@@ -48,7 +48,7 @@ class InboxCollector:
             yield made
 
 
-def page_of(app: App, counts: Counts) -> Callable[[], Awaitable[tuple[bytes, bytes]]]:
+def page_of(app: App, counts: InboxCounts) -> Callable[[], Awaitable[tuple[bytes, bytes]]]:
     """Return what gives the content type and the text of the page; call it on the application's event loop."""
     registry = client.CollectorRegistry()
     registry.register(InboxCollector(counts))

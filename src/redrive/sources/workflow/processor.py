@@ -42,7 +42,7 @@ _NEXT_CYCLE = 0.001  # seconds: an immediate retry is due after the cycle in whi
 _RESCUED = 200  # lost tasks that one sweep takes back
 
 
-class Done(NamedTuple):
+class SettledRetry(NamedTuple):
     """A retry that was settled."""
 
     claim: Claim
@@ -51,7 +51,7 @@ class Done(NamedTuple):
     result: Any
 
 
-class Processor:
+class RetryProcessor:
     """Runs the retries of one queue in one process."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Processor:
         judge: Judge,
         breakers: Mapping[str, BreakerRules],
         concurrency: int,
-        settled: Callable[[Done], Coroutine[None, None, None]],
+        settled: Callable[[SettledRetry], Coroutine[None, None, None]],
     ) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.interval = 60.0  # seconds
@@ -171,7 +171,7 @@ class Processor:
         finally:
             self._held.pop(claim.ref, None)
 
-    async def run(self, claim: Claim, callback: Callback | None = None, *, is_last: bool = False) -> Done:
+    async def run(self, claim: Claim, callback: Callback | None = None, *, is_last: bool = False) -> SettledRetry:
         """Run the callback on a claimed task and settle what came of it; *is_last*: a failure exhausts the task."""
         self._held[claim.ref] = claim
         try:
@@ -182,7 +182,7 @@ class Processor:
             if callback is not None:  # a cycle gives back by itself
                 await self._give_back([claim], _SHUTDOWN)
             raise
-        done = Done(claim, self._decide(claim, outcome, is_last=is_last), outcome, result)
+        done = SettledRetry(claim, self._decide(claim, outcome, is_last=is_last), outcome, result)
         await asyncio.shield(self._conclude(done))
         return done
 
@@ -196,7 +196,7 @@ class Processor:
         move = decide(counters, outcome, choose, self._home.clock.draw(), age=claim.age)
         return held_back(move, _NEXT_CYCLE) if is_retry(move) else move
 
-    async def _conclude(self, done: Done) -> None:
+    async def _conclude(self, done: SettledRetry) -> None:
         store = self._home.store
         [accepted] = await store.settle([(done.claim, done.move)])
         self._held.pop(done.claim.ref, None)

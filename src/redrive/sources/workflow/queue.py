@@ -23,7 +23,7 @@ from redrive.errors import DraftError, MoveRefused, NotSupported, QueueFull, Sou
 from redrive.sources.workflow import mapping, policies, statistics
 from redrive.sources.workflow.mapping import KIND, Call, Terms, task_of
 from redrive.sources.workflow.port import open_home
-from redrive.sources.workflow.processor import Processor
+from redrive.sources.workflow.processor import RetryProcessor
 from redrive.sources.workflow.running import failure_of, succeeded
 from redrive.sources.workflow.telling import Teller
 from redrive.sources.workflow.types import DeadLetterStatus, FailedTask
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from redrive.core.breaker import BreakerRules
     from redrive.core.letter import Letter
     from redrive.sources.workflow.policies import AnyPolicy
-    from redrive.sources.workflow.processor import Done
+    from redrive.sources.workflow.processor import SettledRetry
     from redrive.sources.workflow.running import Callback, Judge
     from redrive.sources.workflow.telling import ObservabilityManager
     from redrive.stores.contract import Store
@@ -82,7 +82,7 @@ class DeadLetterQueue:
         self._tell = Teller(observability_manager)
         self._lock = asyncio.Lock()
         self._is_open = False
-        self._processor = Processor(
+        self._processor = RetryProcessor(
             self._home,
             queue,
             judge=succeeded,
@@ -288,7 +288,7 @@ class DeadLetterQueue:
         except MoveRefused:
             return  # another process replayed it first: `take` says who has it
 
-    async def _told(self, task_id: str, done: Done) -> dict[str, Any]:
+    async def _told(self, task_id: str, done: SettledRetry) -> dict[str, Any]:
         task = await self.get_task(task_id)
         good = isinstance(done.outcome, Succeeded)
         error = None if good or done.move.failure is None else done.move.failure.message
@@ -350,7 +350,7 @@ class DeadLetterQueue:
         await self._processor.rescue()
         return await self._processor.cycle()
 
-    async def _count(self, done: Done) -> None:
+    async def _count(self, done: SettledRetry) -> None:
         """Count a settled retry for the lifetime numbers, and tell of it."""
         task_id, move = done.claim.letter.key, done.move
         policy, category = str(policies.word_of(move.policy)), move.failure and str(move.failure.category)

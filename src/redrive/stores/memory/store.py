@@ -17,7 +17,7 @@ from redrive.core import budget as budgets
 from redrive.core.ids import spelled
 from redrive.errors import StoreClosed
 from redrive.stores.bell import Bell
-from redrive.stores.clock import SystemClock
+from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.memory import acting, claiming, finding, ordering, putting, settling
 from redrive.stores.memory import retention as retaining
@@ -64,7 +64,7 @@ class MemoryStore:
     features = Features(durable=False, shared=False)
 
     def __init__(self, clock: StoreClock | None = None) -> None:
-        self._contents = Contents(clock or SystemClock())
+        self._contents = Contents(clock or SystemStoreClock())
         self._lock = Lock()
         self._bell = Bell()
         self._closed = False

@@ -49,7 +49,7 @@ class MoveRow(msgspec.Struct, frozen=True, kw_only=True):
     line: Try | None = msgspec.field(name="try", default=None)  # the server adds which attempt, and when
 
 
-class Asked(NamedTuple):
+class SettleArguments(NamedTuple):
     """Settlements as arguments, and which of them are worth asking."""
 
     refs: list[int]
@@ -68,21 +68,21 @@ class Asked(NamedTuple):
         )
 
 
-NOTHING = Asked([], [], None, keyed=False, first=())
+NOTHING = SettleArguments([], [], None, keyed=False, first=())
 
 
-def asked_of(settlements: Sequence[Settlement], noted: dict[str, str]) -> Asked:
+def asked_of(settlements: Sequence[Settlement], noted: dict[str, str]) -> SettleArguments:
     """Return *settlements* as arguments; in order of place, so that two callers lock rows alike. Note long names."""
     if not settlements:
         return NOTHING
     held = sorted([(seq_of(claim), claim.letter.token) for claim, move in settlements if move.to is Status.DELIVERED])
     if len(held) == len(settlements) and len(dict(held)) == len(held):  # what nearly always happens
         refs, tokens = map(list, zip(*held, strict=True))
-        return Asked(refs, tokens, None, is_keyed(settlements), _ALL)
+        return SettleArguments(refs, tokens, None, is_keyed(settlements), _ALL)
     return _asked_with_care(settlements, noted)
 
 
-def _asked_with_care(settlements: Sequence[Settlement], noted: dict[str, str]) -> Asked:
+def _asked_with_care(settlements: Sequence[Settlement], noted: dict[str, str]) -> SettleArguments:
     first = _firsts(settlements)
     unique = sorted(
         (pair for pair, is_first in zip(settlements, first, strict=True) if is_first), key=lambda pair: seq_of(pair[0])
@@ -90,7 +90,7 @@ def _asked_with_care(settlements: Sequence[Settlement], noted: dict[str, str]) -
     delivered = [claim for claim, move in unique if move.to is Status.DELIVERED]
     others = [(claim, move) for claim, move in unique if move.to is not Status.DELIVERED]
     moves = [move_of(seq_of(claim), claim.letter.token, move, noted) for claim, move in others]
-    return Asked(
+    return SettleArguments(
         [seq_of(claim) for claim in delivered],
         [claim.letter.token for claim in delivered],
         msgspec.json.encode(moves).decode() if moves else None,

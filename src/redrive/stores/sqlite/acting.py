@@ -80,7 +80,7 @@ _AGAIN = (
 _WAITS_AGAIN, _DEAD_AGAIN = update_of(_AGAIN, also=", dead = NULL"), update_of(_AGAIN, also=", dead = 1")
 
 
-class Row(NamedTuple):
+class ActRow(NamedTuple):
     """A letter to act on, with the fields that the act needs, and what only the store knows of it."""
 
     seq: int
@@ -104,9 +104,9 @@ def _needed(verb: str) -> Some:
     return _WHOLE if verb == "replay" else _LEAN
 
 
-def _row_of(some: Some, found: tuple[Any, ...]) -> Row:
+def _row_of(some: Some, found: tuple[Any, ...]) -> ActRow:
     seq, lane, held, archived_from = found[: len(_OWN)]
-    return Row(seq, lane, held, archived_from, some.letter(found))
+    return ActRow(seq, lane, held, archived_from, some.letter(found))
 
 
 def act(
@@ -125,25 +125,25 @@ def act(
     return after if verb == "purge" else _as_kept(transaction, found, after, token)
 
 
-def _read(transaction: Transaction, letter_id: str) -> Row:
+def _read(transaction: Transaction, letter_id: str) -> ActRow:
     found: tuple[Any, ...] | None = transaction.sql(_SQL["read"], (letter_id,)).fetchone()
     if found is None:
         raise LetterNotFound(letter_id)
     return _whole_row(transaction, found)
 
 
-def _whole_row(transaction: Transaction, found: tuple[Any, ...]) -> Row:
+def _whole_row(transaction: Transaction, found: tuple[Any, ...]) -> ActRow:
     lane, held, archived_from = found[-3:]
-    return Row(found[0], lane, held, archived_from, rows.letter_of(transaction.connection, found[:-3]))
+    return ActRow(found[0], lane, held, archived_from, rows.letter_of(transaction.connection, found[:-3]))
 
 
-def by_key(transaction: Transaction, queue: str, kind: str, idempotency_key: str) -> Row | None:
+def by_key(transaction: Transaction, queue: str, kind: str, idempotency_key: str) -> ActRow | None:
     """Return the letter that has this idempotency key, or None."""
     found: tuple[Any, ...] | None = transaction.sql(_SQL["read_by_key"], (queue, kind, idempotency_key)).fetchone()
     return None if found is None else _whole_row(transaction, found)
 
 
-def put_again(transaction: Transaction, row: Row, after: Letter, token: int) -> None:
+def put_again(transaction: Transaction, row: ActRow, after: Letter, token: int) -> None:
     """Write what a newer failure made of the letter at *row*; one that runs keeps all but its error's text."""
     if after.status is Status.IN_FLIGHT:
         transaction.sql(_SQL["newer_error"], (after.last_error, row.seq))
@@ -153,7 +153,7 @@ def put_again(transaction: Transaction, row: Row, after: Letter, token: int) -> 
         _rejoin(transaction, [row])
 
 
-def _as_kept(transaction: Transaction, found: Sequence[Row], after: Sequence[Letter], token: int) -> list[Letter]:
+def _as_kept(transaction: Transaction, found: Sequence[ActRow], after: Sequence[Letter], token: int) -> list[Letter]:
     """Return the letters as they are now, with how many others each waits for."""
     seqs = apsw.carray(array("q", [row.seq for row in found]))
     held = {int(seq): int(n) for seq, n in transaction.sql(_SQL["held"], (seqs,))}
@@ -164,7 +164,7 @@ def _as_kept(transaction: Transaction, found: Sequence[Row], after: Sequence[Let
 # ---------------------------------------------------------------------- the verbs, many rows at a time
 
 
-def _replay(transaction: Transaction, found: Sequence[Row], act: Act) -> list[Letter]:
+def _replay(transaction: Transaction, found: Sequence[ActRow], act: Act) -> list[Letter]:
     told = {"by": act.by, "reason": act.reason, "plan": act.plan, "generation": act.generation}
     after = [changes.replayed(row.letter, transaction.now_us, **told) for row in found]  # type: ignore[arg-type]
     _write(transaction, _REPLAY, found, after, act.token)
@@ -172,7 +172,7 @@ def _replay(transaction: Transaction, found: Sequence[Row], act: Act) -> list[Le
     return after
 
 
-def _archive(transaction: Transaction, found: Sequence[Row], act: Act) -> list[Letter]:
+def _archive(transaction: Transaction, found: Sequence[ActRow], act: Act) -> list[Letter]:
     after = [changes.archived(row.letter, transaction.now_us, by=act.by, plan=act.plan) for row in found]
     _write(transaction, _ARCHIVE, found, after, act.token)
     for row in found:
@@ -182,7 +182,7 @@ def _archive(transaction: Transaction, found: Sequence[Row], act: Act) -> list[L
     return after
 
 
-def _restore(transaction: Transaction, found: Sequence[Row], act: Act) -> list[Letter]:
+def _restore(transaction: Transaction, found: Sequence[ActRow], act: Act) -> list[Letter]:
     now, told = transaction.now_us, {"by": act.by, "plan": act.plan}
     after = [changes.restored(row.letter, Status(row.archived_from or "failed"), now, **told) for row in found]
     _write(transaction, _RESTORE, found, after, act.token)
@@ -190,7 +190,9 @@ def _restore(transaction: Transaction, found: Sequence[Row], act: Act) -> list[L
     return after
 
 
-def _write(transaction: Transaction, update: Update, found: Sequence[Row], after: Sequence[Letter], token: int) -> None:
+def _write(
+    transaction: Transaction, update: Update, found: Sequence[ActRow], after: Sequence[Letter], token: int
+) -> None:
     """Make each row what its letter is *after* the act, and count it."""
     pairs = list(zip(found, after, strict=True))
     transaction.connection.executemany(update.sql, [update.values(letter, token, row.seq) for row, letter in pairs])
@@ -198,7 +200,7 @@ def _write(transaction: Transaction, update: Update, found: Sequence[Row], after
         transaction.moved(trait_of(row.letter), trait_of(letter))
 
 
-def _rejoin(transaction: Transaction, found: Sequence[Row]) -> None:
+def _rejoin(transaction: Transaction, found: Sequence[ActRow]) -> None:
     """Let letters that are pending again take their places behind others of their keys."""
     if not found:
         return
@@ -211,7 +213,7 @@ def _rejoin(transaction: Transaction, found: Sequence[Row]) -> None:
         ordering.line_up(transaction, queue, key or "")
 
 
-def _purge(transaction: Transaction, found: Sequence[Row], _act: Act) -> list[Letter]:
+def _purge(transaction: Transaction, found: Sequence[ActRow], _act: Act) -> list[Letter]:
     _remove(transaction, [row.seq for row in found])
     for row in found:
         transaction.moved(trait_of(row.letter), Trait(row.letter.queue, row.letter.kind, "purged"))
@@ -231,7 +233,7 @@ def _remove(transaction: Transaction, seqs: Sequence[int]) -> None:
         transaction.connection.executemany(_SQL[name], bindings)
 
 
-_CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[Row], Act], list[Letter]]] = {
+_CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[ActRow], Act], list[Letter]]] = {
     "replay": _replay,
     "archive": _archive,
     "cancel": _archive,
@@ -305,7 +307,7 @@ def step(transaction: Transaction, plan_id: str, limit: int, worker: str, lease:
 class NextPage(NamedTuple):
     """The rows to act on, how far was looked, and whether rows that may match are left."""
 
-    found: list[Row]
+    found: list[ActRow]
     cursor: str
     further: bool
 
@@ -316,7 +318,7 @@ def _next_page(transaction: Transaction, plan: Plan, limit: int) -> NextPage:
     some, most = _needed(plan.verb), room(plan, limit)
     walk = Walk(some.columns, int(plan.cursor or 0), newest_first=False)
     rows_ahead = list(islice(scan(transaction.connection, compiled, walk), limit + 1))
-    found: list[Row] = []
+    found: list[ActRow] = []
     looked_at = 0
     for values in rows_ahead[:limit]:
         if len(found) == most:
@@ -336,7 +338,7 @@ def _compiled(transaction: Transaction, plan: Plan) -> Compiled:
     return compiled._replace(where=where, bindings=(*compiled.bindings, int(plan.cutoff)))
 
 
-def _fits(transaction: Transaction, row: Row, rest: Query, as_of_us: int) -> bool:
+def _fits(transaction: Transaction, row: ActRow, rest: Query, as_of_us: int) -> bool:
     letter = finding.get(transaction.connection, row.letter.id)
     return letter is not None and rest.matches(letter, as_of_us)
 

@@ -22,7 +22,7 @@ from redrive.core.ids import spelled
 from redrive.errors import PayloadError, SettingsError, StoreClosed, StoreUnavailable
 from redrive.failpoints import hit
 from redrive.stores.bell import Bell
-from redrive.stores.clock import SystemClock
+from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import (
     acting,
@@ -87,7 +87,7 @@ class SqliteStore:
             raise SettingsError(
                 [f"cannot keep letters in {self.path!r}: it is no file; memory:// keeps them in memory"]
             )
-        self._clock = clock or SystemClock()
+        self._clock = clock or SystemStoreClock()
         self._connections = Connections(File(path, vfs=vfs), _boot_number)
         self._living = Living(self.path)
         self._taker = claiming.Taker()

@@ -10,7 +10,7 @@ from redrive.sources.webhook.signatures.verdict import Message, Secret
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redrive.sources.webhook.signatures.verdict import Verdict
+    from redrive.sources.webhook.signatures.verdict import SignatureVerdict
 
 NOW = 1_760_000_000
 URL = "https://inbox.example/hooks/twilio"
@@ -19,7 +19,7 @@ GENERIC = providers.Hmac(header="X-Sig", algorithm="sha512", encoding="base64", 
 
 class Scheme(NamedTuple):
     sign: Callable[[bytes, bytes], tuple[tuple[bytes, bytes], ...]]
-    verify: Callable[[Message, list[Secret], float], Verdict]
+    verify: Callable[[Message, list[Secret], float], SignatureVerdict]
     extra: tuple[tuple[bytes, bytes], ...] = ()
 
     def message(self, key: bytes, body: bytes) -> Message:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from redrive.stores.clock import ManualClock, SystemClock
+from redrive.stores.clock import ManualClock, SystemStoreClock
 
 
 def test_a_manual_clock_moves_both_clocks_or_only_the_wall():
@@ -30,7 +30,7 @@ def test_time_does_not_go_back():
 
 
 def test_the_systems_clock_tells_the_wall_time_and_a_lease_time_that_only_grows():
-    clock = SystemClock()
+    clock = SystemStoreClock()
     before = time.time()
     assert before - 1 < clock.wall_us() / 1e6 < before + 60
     first = clock.lease_ms()

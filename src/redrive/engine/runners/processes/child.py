@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from redrive.core.why import Why
-from redrive.engine.runners.processes.frames import READY, Order, pack, recall
+from redrive.engine.runners.processes.frames import READY, RunOrder, pack, recall
 from redrive.engine.runners.processes.pipe import Pipe
 from redrive.engine.runners.runs import Run
 
@@ -108,7 +108,7 @@ class Child:
 
     def give(self, run: ChildRun) -> None:
         """Send it a letter; raise ConnectionError if it is dead, or what msgspec raises for what cannot be sent."""
-        self._pipe.send(pack(Order(self._number + 1, run.recipe, run.item)))
+        self._pipe.send(pack(RunOrder(self._number + 1, run.recipe, run.item)))
         self._number += 1
         if self.run is None:
             self.run = run

@@ -35,7 +35,7 @@ class Recipe(msgspec.Struct, frozen=True, array_like=True):
     rules: Rules
 
 
-class Order(msgspec.Struct, frozen=True, array_like=True):
+class RunOrder(msgspec.Struct, frozen=True, array_like=True):
     """Run this letter; without one, only build the handler. The recipe is bytes: a child decodes each only once."""
 
     number: int
@@ -57,7 +57,7 @@ class BadFrame(Exception):
     """The other end broke the protocol."""
 
 
-def pack(content: Order | Report) -> bytes:
+def pack(content: RunOrder | Report) -> bytes:
     """Return *content* as one frame."""
     body = _encode(content)
     return _LENGTH.pack(len(body)) + body

@@ -26,7 +26,7 @@ from redrive.engine.attempt import attempt_now
 from redrive.engine.clock import SystemClock
 from redrive.engine.handler import Handler, build_handler
 from redrive.engine.import_names import find
-from redrive.engine.runners.processes.frames import HEAD, READY, Order, Recipe, Report, length, pack, recalled
+from redrive.engine.runners.processes.frames import HEAD, READY, Recipe, Report, RunOrder, length, pack, recalled
 from redrive.errors import HandlerError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from redrive.core.letter import Letter
 
-_decode = msgspec.msgpack.Decoder(Order).decode
+_decode = msgspec.msgpack.Decoder(RunOrder).decode
 _decode_recipe = msgspec.msgpack.Decoder(Recipe).decode
 _now = SystemClock().monotonic
 
@@ -86,7 +86,7 @@ def _recalled(recalls: int) -> int:
         return READY
 
 
-def _carry_out(order: Order, handlers: dict[bytes, Handler], end: socket.socket) -> Report:
+def _carry_out(order: RunOrder, handlers: dict[bytes, Handler], end: socket.socket) -> Report:
     handler = handlers.get(order.recipe)
     if handler is None:
         built = _build(_decode_recipe(order.recipe))

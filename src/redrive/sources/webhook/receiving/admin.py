@@ -22,7 +22,7 @@ from redrive.sources.webhook.status import view_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 
-    from redrive.sources.webhook.counts import Counts
+    from redrive.sources.webhook.counts import InboxCounts
     from redrive.sources.webhook.port import App
     from redrive.sources.webhook.receiving.answers import Send
     from redrive.sources.webhook.source import Source
@@ -36,7 +36,7 @@ class Admin:
     """Answers operators; *reasons* says why the inbox is not ready."""
 
     def __init__(
-        self, app: App, sources: Mapping[str, Source], counts: Counts, reasons: Callable[[], list[str]]
+        self, app: App, sources: Mapping[str, Source], counts: InboxCounts, reasons: Callable[[], list[str]]
     ) -> None:
         self._app, self._sources, self._counts, self._reasons = app, sources, counts, reasons
         self._page: Callable[[], Awaitable[tuple[bytes, bytes]]] | None = None

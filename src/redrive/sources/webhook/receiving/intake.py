@@ -17,7 +17,7 @@ from redrive.errors import DraftError, QueueFull, StoreError
 from redrive.failpoints import hit
 from redrive.signals.log import write
 from redrive.sources.webhook.config import QUEUE
-from redrive.sources.webhook.counts import Counts, Result
+from redrive.sources.webhook.counts import InboxCounts, Result
 from redrive.sources.webhook.events.identity import WINDOW, Identity, digest_of, identify
 from redrive.sources.webhook.events.reading import Event, Malformed, challenge_of, payload_of, read_event
 from redrive.sources.webhook.events.routing import Route, route, wants
@@ -59,7 +59,7 @@ class Intake:
     """Takes requests in for the sources of one inbox."""
 
     def __init__(
-        self, app: App, config: InboxConfig, counts: Counts, now: Callable[[], float], *, elsewhere: bool = False
+        self, app: App, config: InboxConfig, counts: InboxCounts, now: Callable[[], float], *, elsewhere: bool = False
     ) -> None:
         self._app, self._config, self.counts, self._now = app, config, counts, now
         self._elsewhere = elsewhere

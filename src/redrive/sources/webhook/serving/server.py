@@ -33,7 +33,7 @@ _LAST_PORT = 65_535
 _MOUNTED = 2  # steps of /hooks/{source}
 
 
-class Server(uvicorn.Server):
+class InboxServer(uvicorn.Server):
     """A uvicorn server that leaves signals to others: two of them share one process."""
 
     @contextlib.contextmanager
@@ -97,13 +97,13 @@ def name_of(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _server(app: Any, inbox: Inbox) -> Server:
+def _server(app: Any, inbox: Inbox) -> InboxServer:
     config = inbox.config
     largest = max((source.max_body or 0 for source in inbox.sources.values()), default=0)
     http: Any = bounded(
         seconds=config.receive_seconds, max_headers=config.max_headers, max_body=max(config.max_body, largest)
     )
-    return Server(
+    return InboxServer(
         uvicorn.Config(
             app,
             http=http,
@@ -121,7 +121,7 @@ def _server(app: Any, inbox: Inbox) -> Server:
 
 
 @contextlib.asynccontextmanager
-async def _running(server: Server, listening: socket.socket) -> AsyncIterator[None]:
+async def _running(server: InboxServer, listening: socket.socket) -> AsyncIterator[None]:
     task = asyncio.create_task(server.serve([listening]))
     try:
         while not (server.started or task.done()):  # noqa: ASYNC110 - uvicorn has no event for it

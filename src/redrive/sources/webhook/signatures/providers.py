@@ -21,7 +21,7 @@ from redrive.sources.webhook.signatures.verdict import (
     Message,
     Refusal,
     Secret,
-    Verdict,
+    SignatureVerdict,
     fits_hmac,
     judge,
 )
@@ -50,7 +50,7 @@ class Hmac(msgspec.Struct, frozen=True, kw_only=True):
     separator: str = "."
     tolerance: float = TOLERANCE  # seconds
 
-    def verify(self, message: Message, secrets: Sequence[Secret], now: float) -> Verdict:
+    def verify(self, message: Message, secrets: Sequence[Secret], now: float) -> SignatureVerdict:
         """Return whether one of *secrets* signed *message*."""
         return judge(self.read(message), secrets, now, fits_hmac(self.algorithm), tolerance=self.tolerance)
 
@@ -96,7 +96,9 @@ _STRIPE_HEADER = b"stripe-signature"
 _STRIPE_FITS = fits_hmac("sha256")
 
 
-def verify_stripe(message: Message, secrets: Sequence[Secret], now: float, tolerance: float = TOLERANCE) -> Verdict:
+def verify_stripe(
+    message: Message, secrets: Sequence[Secret], now: float, tolerance: float = TOLERANCE
+) -> SignatureVerdict:
     """Return whether one of *secrets* signed *message* as Stripe does."""
     return judge(_read_stripe(message), secrets, now, _STRIPE_FITS, tolerance=tolerance)
 

@@ -20,7 +20,7 @@ from redrive.sources.webhook.signatures.verdict import (
     Message,
     Refusal,
     Secret,
-    Verdict,
+    SignatureVerdict,
     fits_hmac,
     judge,
 )
@@ -48,7 +48,7 @@ def key_of(text: str) -> bytes | None:
     return text.encode("utf-8")
 
 
-def verify(message: Message, secrets: Sequence[Secret], now: float, tolerance: float = TOLERANCE) -> Verdict:
+def verify(message: Message, secrets: Sequence[Secret], now: float, tolerance: float = TOLERANCE) -> SignatureVerdict:
     """Return whether one of *secrets* signed *message*."""
     return judge(read(message), secrets, now, _fits, tolerance=tolerance)
 

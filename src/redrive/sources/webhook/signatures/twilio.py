@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from redrive.sources.webhook.signatures.reading import from_base64, header
-from redrive.sources.webhook.signatures.verdict import Claimed, Message, Refusal, Secret, Verdict, fits_hmac, judge
+from redrive.sources.webhook.signatures.verdict import (
+    Claimed,
+    Message,
+    Refusal,
+    Secret,
+    SignatureVerdict,
+    fits_hmac,
+    judge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +34,7 @@ _BODY_HASH = "bodySHA256"
 _FITS = fits_hmac("sha1")
 
 
-def verify(message: Message, secrets: Sequence[Secret], now: float) -> Verdict:
+def verify(message: Message, secrets: Sequence[Secret], now: float) -> SignatureVerdict:
     """Return whether one of *secrets* signed *message*, whose url is the one that Twilio was given."""
     return judge(_read(message), secrets, now, _FITS)
 

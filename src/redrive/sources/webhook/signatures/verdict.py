@@ -32,7 +32,7 @@ class Refusal(StrEnum):
     MISMATCH = "mismatch"  # no live secret gives this signature
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class SignatureVerdict(msgspec.Struct, frozen=True):
     """Either accepted, with the place of the secret that fits, or refused with a reason."""
 
     secret: int | None = None
@@ -82,20 +82,20 @@ def judge(
     fits: Callable[[bytes, bytes, bytes], bool],
     *,
     tolerance: float = TOLERANCE,
-) -> Verdict:
+) -> SignatureVerdict:
     """Return the verdict; *fits* takes a key, the content and a signature, and never raises."""
     if isinstance(claimed, Refusal):
-        return Verdict(refusal=claimed)
+        return SignatureVerdict(refusal=claimed)
     if claimed.at is not None and claimed.at < now - tolerance:
-        return Verdict(refusal=Refusal.EXPIRED)
+        return SignatureVerdict(refusal=Refusal.EXPIRED)
     if claimed.at is not None and claimed.at > now + tolerance:
-        return Verdict(refusal=Refusal.FUTURE)
+        return SignatureVerdict(refusal=Refusal.FUTURE)
     live = [place for place, secret in enumerate(secrets) if secret.lives(now)]
     if not live:
-        return Verdict(refusal=Refusal.NO_SECRET)
+        return SignatureVerdict(refusal=Refusal.NO_SECRET)
     # Every pair is compared, also after one fits: the time taken says nothing about which.
     fitting = [p for p in live for each in claimed.signatures if fits(secrets[p].key, claimed.content, each)]
-    return Verdict(secret=fitting[0]) if fitting else Verdict(refusal=Refusal.MISMATCH)
+    return SignatureVerdict(secret=fitting[0]) if fitting else SignatureVerdict(refusal=Refusal.MISMATCH)
 
 
 def fits_hmac(algorithm: str) -> Callable[[bytes, bytes, bytes], bool]:

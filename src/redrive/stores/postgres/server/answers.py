@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redrive.stores.postgres.server.transaction import Transaction
 
 
-class Answer(NamedTuple):
+class KeptAnswer(NamedTuple):
     """What is kept of a result, of which type it is, and how the result is told again."""
 
     kind: Any
@@ -65,11 +65,11 @@ async def _receipts_again(_transaction: Transaction, kept: list[tuple[str, bool]
     return [Receipt(letter_id, duplicate) for letter_id, duplicate in kept]
 
 
-NOTHING = Answer(None, lambda result: result, _itself)
-YES_OR_NO = Answer(bool, lambda result: result, _itself)
-LETTERS = Answer(list[str], _ids, _letters)
-LETTER = Answer(str, _id, _letter)
-PLAN = Answer(str, _id, acting.read_plan)
-COUNTS = Answer(dict[str, int], lambda result: result, _itself)
-RECEIPTS = Answer(list[tuple[str, bool]], _receipts, _receipts_again)
-STEP = Answer(tuple[str, tuple[str, ...], int], _kept_step, _step)
+NOTHING = KeptAnswer(None, lambda result: result, _itself)
+YES_OR_NO = KeptAnswer(bool, lambda result: result, _itself)
+LETTERS = KeptAnswer(list[str], _ids, _letters)
+LETTER = KeptAnswer(str, _id, _letter)
+PLAN = KeptAnswer(str, _id, acting.read_plan)
+COUNTS = KeptAnswer(dict[str, int], lambda result: result, _itself)
+RECEIPTS = KeptAnswer(list[tuple[str, bool]], _receipts, _receipts_again)
+STEP = KeptAnswer(tuple[str, tuple[str, ...], int], _kept_step, _step)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from redrive.stores.clock import StoreClock
-    from redrive.stores.postgres.server.answers import Answer
+    from redrive.stores.postgres.server.answers import KeptAnswer
     from redrive.stores.postgres.server.connections import Server
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Calls:
 
         return await self.ask(work)
 
-    async def once(self, answer: Answer, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    async def once(self, answer: KeptAnswer, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         """Run *function* in one transaction, once: *answer* keeps its result for a caller that lost it."""
         call = new_call()
 

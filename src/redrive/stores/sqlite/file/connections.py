@@ -18,8 +18,8 @@ import apsw
 from redrive.errors import StoreError, StoreUnavailable
 from redrive.failpoints import hit
 from redrive.stores.sqlite.file.database import ask_again, explain_error, migrate
-from redrive.stores.sqlite.file.identity import FileLost, Place, missing
-from redrive.stores.sqlite.file.locks import Hold
+from redrive.stores.sqlite.file.identity import FileLost, OpenedFiles, missing
+from redrive.stores.sqlite.file.locks import FileHold
 from redrive.stores.sqlite.file.stranger_wal import refuse_stale_index, refuse_stranger
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Connections:
         self._times = 0  # how often the file was opened
         self._writing: apsw.Connection | None = None
         self._ear: apsw.Connection | None = None
-        self._hold: Hold | None = None
-        self._place: Place | None = None
+        self._hold: FileHold | None = None
+        self._place: OpenedFiles | None = None
         self._why: StoreError = FileLost(missing(file.path))  # why nothing is open
         self._version = 0
 
@@ -60,7 +60,7 @@ class Connections:
             self._close_all()
             raise
 
-    def _refuse_others_leavings(self, hold: Hold, *, running: bool) -> None:
+    def _refuse_others_leavings(self, hold: FileHold, *, running: bool) -> None:
         if running and not os.fstat(hold.descriptor).st_size:  # a copy begins with nothing
             raise FileLost(missing(self._file.path))
         real = os.path.realpath(self._file.path)
@@ -68,9 +68,9 @@ class Connections:
         if hold.is_first:  # looking at it would drop the locks of another store of this process
             refuse_stale_index(f"{real}-shm", f"{real}-wal", self._file.path)
 
-    def _take(self, *, create: bool) -> Hold:
+    def _take(self, *, create: bool) -> FileHold:
         try:
-            return Hold.of(self._file.path, create=create)
+            return FileHold.of(self._file.path, create=create)
         except OSError as error:
             if not create:
                 raise FileLost(missing(self._file.path)) from error
@@ -85,12 +85,12 @@ class Connections:
             hit("open.after_migrate")
             self.boot = self._prepare(connection)
 
-    def _connect(self, hold: Hold) -> None:
+    def _connect(self, hold: FileHold) -> None:
         if not hold.guard(ask_again):
             raise apsw.BusyError
         self._writing, self._ear = self._connect_writing(), self._file.reader()
         self._ear.execute("SELECT count(*) FROM meta").fetchall()  # from here on there are a -wal and a -shm
-        self._place = Place(self._file.path)
+        self._place = OpenedFiles(self._file.path)
         hold.guard_shm(self._place.shm)
 
     def _connect_writing(self) -> apsw.Connection:
@@ -161,7 +161,7 @@ class Connections:
             raise StoreUnavailable(_still_used(self._file.path))
         self.open(create=False)
 
-    def _rescue(self, hold: Hold, place: Place) -> None:
+    def _rescue(self, hold: FileHold, place: OpenedFiles) -> None:
         """Bring home what stands in a WAL that was removed; one that was replaced may not touch the file any more."""
         if place.holds_all(guarded=hold.guarded):
             with contextlib.suppress(apsw.Error):
@@ -170,7 +170,7 @@ class Connections:
 
     def _lingers(self) -> bool:
         """Whether this process is still connected to what was lost: SQLite would not look at the files anew."""
-        hold = Hold.now(self._file.path)
+        hold = FileHold.now(self._file.path)
         if hold is not None:
             return hold.lost
         return any(_leads_to(connection, self._file.path) for connection in apsw.connections())
@@ -196,7 +196,7 @@ class Connections:
         _close(self._writing)
         self._writing = fresh
 
-    def take_write_lock(self) -> Hold:
+    def take_write_lock(self) -> FileHold:
         """Let no other process write until the lock is dropped; raises BusyError if another one keeps it."""
         hold = self._hold
         if hold is None:

@@ -20,7 +20,7 @@ class FileLost(StoreUnavailable):
     """The file that was opened is no longer the one at its path; what was under way may have been kept, or not."""
 
 
-class Place:
+class OpenedFiles:
     """A database file, its `-wal` and its `-shm`, as they were when they were opened."""
 
     def __init__(self, path: str) -> None:

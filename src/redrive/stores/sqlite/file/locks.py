@@ -13,7 +13,7 @@ open, closed when no connection of ours is left, because closing them is what dr
 - the byte of the `-shm` that says the same: nobody empties it;
 - two bytes that SQLite leaves alone: the lock for writing, and the lock for checkpoints.
 
-Where the system has no such locks, threads of this process still take turns, and `place` notices
+Where the system has no such locks, threads of this process still take turns, and `identity` notices
 the loss. Knows no SQL.
 """
 
@@ -41,10 +41,10 @@ _TAKE_TURN = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, *_TURN, 0)  # made 
 _END_TURN = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, *_TURN, 0)
 
 _registry = threading.Lock()
-_holds: dict[Identity, Hold] = {}
+_holds: dict[Identity, FileHold] = {}
 
 
-class Hold:
+class FileHold:
     """One database file, as all stores of this process hold it."""
 
     def __init__(self, descriptor: int) -> None:
@@ -137,17 +137,17 @@ class Hold:
         self._shm = -1
 
     @staticmethod
-    def now(path: str) -> Hold | None:
+    def now(path: str) -> FileHold | None:
         """Return this process's hold on the file at *path*, if it has one."""
         return _holds.get(identity_of(path) or (0, 0))
 
     @staticmethod
-    def of(path: str, *, create: bool) -> Hold:
+    def of(path: str, *, create: bool) -> FileHold:
         """Hold the file at *path*; raises OSError if there is none, or none can be made."""
         with _registry:
-            hold = Hold.now(path)  # never open one twice: closing the second drops locks
+            hold = FileHold.now(path)  # never open one twice: closing the second drops locks
             if hold is None:
-                hold = Hold(_open(path, create=create))
+                hold = FileHold(_open(path, create=create))
                 _holds[hold.identity] = hold
             hold._users += 1
             return hold
