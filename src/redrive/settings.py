@@ -13,7 +13,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 FILE = "redrive.toml"
 PREFIX = "REDRIVE_"
+_DLQ = "dlq_"  # the settings of the workflow queue
 _DAY = 86_400.0
 _LARGEST_SECRET = 65_536  # bytes
 _NOT_SETTINGS = {"config"}  # REDRIVE_CONFIG names the file itself
@@ -220,14 +221,18 @@ class Settings(BaseSettings):
         return InitSettingsSource(settings_cls, given), env_settings, from_file
 
 
-def load(config: str | Path | None = None, **arguments: object) -> Settings:
+def load(config: str | Path | None = None, *, prefix: str = "", **arguments: object) -> Settings:
     """
     Return the settings; raise SettingsError with every problem at once.
 
     *config* is the file to read, `$REDRIVE_CONFIG` or `redrive.toml` if not given; only a file that
     was asked for must exist. *arguments* that are None count as not given.
+    Variables that begin with *prefix*, such as `MAHAVISHNU_`, are read below those of `REDRIVE_`; the file may then be
+    another program's, and only its keys `dlq_*` are looked at.
     """
     path, problems, found = _read_file(config)
+    if prefix:
+        found = {key: value for key, value in found.items() if key.startswith(_DLQ)} | _prefixed(prefix)
     given = {name: value for name, value in arguments.items() if value is not None}
     problems += _unknown_keys(given, "argument {}") + _unknown_keys(found, f"{{}} in {path}")
     problems += _unknown_variables(os.environ)
@@ -236,7 +241,7 @@ def load(config: str | Path | None = None, **arguments: object) -> Settings:
     try:
         settings = Settings(**given, _file=known)  # type: ignore[arg-type, call-arg]  # taken out again by the sources
     except ValidationError as error:
-        problems += [_problem(detail, given, path) for detail in error.errors()]
+        problems += [_problem(detail, given, path, prefix) for detail in error.errors()]
     if problems:
         raise SettingsError(list(dict.fromkeys(problems)))
     return settings
@@ -289,14 +294,38 @@ def _read_file(config: str | Path | None) -> tuple[Path, list[str], dict[str, An
     path = Path(asked or FILE)
     try:
         with path.open("rb") as file:
-            return path, [], tomllib.load(file)
+            return path, [], _read_yaml(file) if path.suffix in (".yaml", ".yml") else tomllib.load(file)
     except FileNotFoundError:
         problem = f"cannot read settings from {str(path)!r}: there is no such file; leave it out to use the defaults"
         return path, [problem] if asked else [], {}
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, _NoYaml) as error:
         return path, [f"cannot read settings from {str(path)!r}: {error}"], {}
     except tomllib.TOMLDecodeError as error:
         return path, [f"cannot read settings from {str(path)!r}: it is not valid TOML: {error}"], {}
+
+
+class _NoYaml(Exception):
+    """A file in YAML cannot be read."""
+
+
+def _read_yaml(file: IO[bytes]) -> dict[str, Any]:
+    try:
+        import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - needs the extra `yaml`
+    except ModuleNotFoundError:
+        raise _NoYaml("YAML needs an extra; pip install 'redrive[yaml]', or write the file in TOML") from None
+    try:
+        found = yaml.safe_load(file)
+    except yaml.YAMLError as error:
+        raise _NoYaml(f"it is not valid YAML: {getattr(error, 'problem', None) or 'unknown problem'}") from None
+    if found is not None and not isinstance(found, dict):
+        raise _NoYaml("it must be a mapping of settings to values")
+    return {str(key): value for key, value in (found or {}).items()}
+
+
+def _prefixed(prefix: str) -> dict[str, Any]:
+    """Return the settings `dlq_*` that variables of another program's *prefix* give."""
+    names = {f"{prefix}{name}".upper(): name for name in Settings.model_fields if name.startswith(_DLQ)}
+    return {names[each.upper()]: value for each, value in os.environ.items() if each.upper() in names}
 
 
 def _unknown_keys(found: Mapping[str, object], named: str) -> list[str]:
@@ -334,18 +363,18 @@ _MUST = {  # by pydantic's name for the problem
 }
 
 
-def _problem(detail: ErrorDetails, given: Mapping[str, object], path: Path) -> str:
+def _problem(detail: ErrorDetails, given: Mapping[str, object], path: Path, prefix: str) -> str:
     field = str(detail["loc"][0]) if detail["loc"] else ""
     example = (Settings.model_fields[field].examples or [""])[0]
-    return f"{_name(field, given, path)} is {_shown(detail['input'])}; {_must(detail)}, such as {example}"
+    return f"{_name(field, given, path, prefix)} is {_shown(detail['input'])}; {_must(detail)}, such as {example}"
 
 
-def _name(field: str, given: Mapping[str, object], path: Path) -> str:
+def _name(field: str, given: Mapping[str, object], path: Path, prefix: str) -> str:
     """Return the setting as the user wrote it."""
     if field in given:
         return f"argument {field}"
-    variable = f"{PREFIX}{field}".upper()
-    written = next((name for name in os.environ if name.upper() == variable), None)
+    variables = [f"{each}{field}".upper() for each in (PREFIX, prefix) if each]
+    written = next((name for variable in variables for name in os.environ if name.upper() == variable), None)
     return written or f"{field} in {path}"
 
 

@@ -72,7 +72,6 @@ class RetryProcessor:
         self._concurrency = concurrency
         self._held: dict[Hashable, Claim] = {}
         self._loops: list[asyncio.Task[None]] = []
-        self._stopping = False
 
     # ------------------------------------------------------------------ starting and stopping
 
@@ -86,7 +85,6 @@ class RetryProcessor:
         self.callback, self.interval = callback, interval
         if self._loops:
             return
-        self._stopping = False
         await self._beat()
         self._loops = [
             asyncio.create_task(self._every(self._cycle_time, self.cycle), name="redrive workflow cycles"),
@@ -95,7 +93,6 @@ class RetryProcessor:
 
     async def stop(self) -> None:
         """Stop what runs, give it back, and sign off; nothing stays in retrying."""
-        self._stopping = True
         loops, self._loops = self._loops, []
         for loop in loops:
             loop.cancel()
@@ -130,7 +127,7 @@ class RetryProcessor:
         await self._breakers.look(store)
         running: set[asyncio.Task[None]] = set()
         try:
-            while not self._stopping:
+            while True:
                 wanted = self._concurrency - len(running)
                 claims = await self._claim(wanted) if wanted else []
                 start_us = start_us or (claims[0].letter.updated_us if claims else 0)
@@ -148,7 +145,6 @@ class RetryProcessor:
                     return ran
         finally:
             await _cancel(running)
-        return ran
 
     async def _claim(self, limit: int) -> list[Claim]:
         want = Want(self._queue, (mapping.KIND,), limit)

@@ -1,0 +1,30 @@
+"""A process that retries tasks until it is killed: `python -m tests.sources.workflow.member URL`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from redrive import Redrive
+from redrive.workflow import DeadLetterQueue
+
+LEASE, SWEEP, INTERVAL = 1.0, 0.2, 0.05  # seconds
+
+
+async def callback(task: dict[str, int], _repos: list[str]) -> None:
+    """Fail every tenth task always."""
+    await asyncio.sleep(0.01)
+    if task["n"] % 10 == 0:
+        raise ConnectionError("connection refused")
+
+
+async def main(url: str) -> None:
+    app = Redrive(url, lease_seconds=LEASE, sweep_seconds=SWEEP)
+    dlq = DeadLetterQueue(store=app, concurrency=8)
+    await dlq.start_retry_processor(callback, INTERVAL)
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
