@@ -14,7 +14,7 @@ import sys
 from benchmarks.fresh import CaseFailed
 from benchmarks.report import publish
 
-NAMES = ("handlers", "sqlite", "postgres", "kafka", "scenes", "retry")
+NAMES = ("handlers", "sqlite", "postgres", "kafka", "scenes", "retry", "workflow")
 
 
 def main() -> int:

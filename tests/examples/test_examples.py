@@ -14,7 +14,7 @@ from tests.servers.ports import free_port
 
 DJANGO, FASTAPI, KAFKA = "django_outbox/manage.py", "fastapi_service/web.py", "kafka_orders/shop.py"
 SQLALCHEMY, TESTS = "sqlalchemy_outbox.py", "tests_without_sleeping/test_mailing.py"
-ENTRIES = ["first_dead_letter.py", DJANGO, FASTAPI, KAFKA, SQLALCHEMY, TESTS]
+ENTRIES = ["first_dead_letter.py", "workflow.py", DJANGO, FASTAPI, KAFKA, SQLALCHEMY, TESTS]
 
 
 def test_every_example_is_in_the_list_and_says_what_it_shows_and_how_to_run_it():
@@ -30,6 +30,12 @@ def test_the_first_dead_letter(reader):
     printed = reader.run("python first_dead_letter.py")
     assert "1 failed: the label printer is off (dependency)" in printed
     assert "printed the label of parcel 4711" in printed
+
+
+def test_a_workflow_that_heals(reader):
+    printed = reader.run("python workflow.py")
+    assert "failed: llamaindex is away; kept with policy exponential" in printed
+    assert "retried: success is True, result {'status': 'completed', 'type': 'code_sweep', 'repos': 1}" in printed
 
 
 @pytest.mark.slow

@@ -156,9 +156,7 @@ class DeadLetterQueue:
         )
         told = metadata_of(metadata or {}, KIND)
         draft = mapping.with_metadata(draft, told, await self._after(task_id, after))
-        known = await self._newest(task_id)
-        if known is None or known.status in (Status.DELIVERED, Status.ARCHIVED):
-            await self._refuse_overflow(store)
+        await self._refuse_overflow(store, task_id)
         [receipt] = await store.put([draft])
         self._home.hub(Enqueued(queue=self.queue, kind=KIND, count=1, duplicates=int(receipt.duplicate)))
         kept = await store.get(receipt.id)
@@ -172,8 +170,12 @@ class DeadLetterQueue:
         )
         return found
 
-    async def _refuse_overflow(self, store: Store) -> None:
-        if statistics.size_of(await store.tallies(), self.queue) >= self.max_size:
+    async def _refuse_overflow(self, store: Store, task_id: str) -> None:
+        """Raise QueueFull if there is no room; a task that is in the queue already needs none."""
+        if statistics.size_of(await store.tallies(), self.queue) < self.max_size:
+            return
+        known = await self._newest(task_id)
+        if known is None or known.status in (Status.DELIVERED, Status.ARCHIVED):
             raise QueueFull(self.queue, self.max_size)
 
     async def _after(self, task_id: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -241,16 +243,21 @@ class DeadLetterQueue:
     async def get_statistics(self) -> dict[str, Any]:
         """Return the numbers of the whole queue; lifetime numbers are shared by all processes."""
         store = await self._store()
-        flying = await store.find(parse(f"queue:{quoted(self.queue)} kind:{KIND} status:in_flight"), limit=_PAGE)
+        tallies = await store.tallies()
         return statistics.statistics(
-            await store.tallies(),
-            flying.letters,
+            tallies,
+            await self._running(store) if statistics.is_any_running(tallies, self.queue) else [],
             await store.add_up(self.queue, {}),
             await store.workers(),
             queue=self.queue,
             max_size=self.max_size,
             interval=self._interval,
         )
+
+    async def _running(self, store: Store) -> list[Letter]:
+        """Return the letters that run now; there are as many as callbacks run at once, in all processes."""
+        running = parse(f"queue:{quoted(self.queue)} kind:{KIND} status:in_flight")
+        return (await store.find(running, limit=_PAGE, payloads=False)).letters
 
     @property
     def _interval(self) -> float:

@@ -29,6 +29,11 @@ def size_of(tallies: Iterable[Tally], queue: str) -> int:
     return sum(tally.count for tally in _mine(tallies, queue) if tally.status in _LIVE)
 
 
+def is_any_running(tallies: Iterable[Tally], queue: str) -> bool:
+    """Whether a task of *queue* runs now."""
+    return any(tally.count for tally in _mine(tallies, queue) if tally.status == "in_flight")
+
+
 def statistics(
     tallies: list[Tally],
     running: list[Letter],
