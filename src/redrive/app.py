@@ -30,7 +30,7 @@ from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
 from redrive.sync.calls import Sync
-from redrive.wiring import build_worker, open_outboxes, open_reporter, open_store
+from redrive.wiring import build_worker, open_outboxes, open_reporter, open_spooled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ class Redrive:
         self, url: str | None = None, *, store: Store | None = None, clock: Clock | None = None, **settings: Any
     ) -> None:
         self.settings: Settings = load(url=url, **settings)
-        self.store: Store = store or open_store(self.settings.url)
+        self.store: Store = store or open_spooled(self.settings)
         self.clock: Clock = clock or SystemClock()
         self.hub = Hub()
         self._declared = Declared()
@@ -324,7 +324,7 @@ class Redrive:
 
     async def _open(self) -> None:
         if self._opened_by and self._url:  # forked: the parent's store is left alone, not even closed
-            self._parents, self.store = self.store, open_store(self._url)
+            self._parents, self.store = self.store, open_spooled(self.settings)
         await self.store.open()
         if self._declared.queues:
             await self.store.declare(tuple(self._declared.queues.values()))
@@ -395,6 +395,6 @@ class Redrive:
     def _twin(self) -> Redrive:
         """Return this application with connections of its own, for another event loop."""
         twin = copy.copy(self)
-        own = {"store": open_store(self.settings.url), "_opening": threading.Lock(), "_opened_by": 0}
+        own = {"store": open_spooled(self.settings), "_opening": threading.Lock(), "_opened_by": 0}
         twin.__dict__.update(own, _outboxes=None, _running={}, _on_open=[])  # sources prepare the original alone
         return twin

@@ -21,6 +21,7 @@ RedriveError
 ├── WorkerExhausted          too many of a worker's threads hang; start it again
 └── StoreError
     ├── StoreUnavailable     try again later; nothing was acknowledged
+    │   └── SpoolFull        the store is away, and the spool holds its maximum of letters
     ├── StoreClosed          the store was closed
     ├── StoreDamaged         the file is not a redrive database, or it is broken
     └── SchemaMismatch       the database's schema does not fit this version of redrive
@@ -139,6 +140,17 @@ class StoreError(RedriveError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached or cannot write now; nothing was acknowledged, try again later."""
+
+
+class SpoolFull(StoreUnavailable):
+    """The store is away, and the spool in front of it holds its maximum of letters; nothing was kept."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        self.path, self.limit = path, limit
+        super().__init__(
+            f"cannot keep the letter: the store is away or still behind, and the spool {path!r} holds its maximum of "
+            f"{limit} letters; nothing was kept. Bring the store back, or raise spool_limit"
+        )
 
 
 class StoreClosed(StoreError):

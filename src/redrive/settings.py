@@ -63,6 +63,12 @@ class Settings(BaseSettings):
     url: str = Field(
         "sqlite:///redrive.db", description="Where the letters are kept.", examples=["sqlite:///redrive.db"]
     )
+    spool: str | None = Field(
+        None,
+        description="A local file that accepts letters while the store is away.",
+        examples=["/var/lib/shop/spool.db"],
+    )
+    spool_limit: int = Field(100_000, ge=1, description="The most letters that wait in the spool.", examples=[100_000])
     app: str | None = Field(None, description="The application that `redrive worker` runs.", examples=["shop:app"])
     queues: Names = Field(
         (), description="Work on these queues only; all of the app's if empty.", examples=["mail,default"]

@@ -91,6 +91,16 @@ def open_home(url: str | None) -> StoreHome:
     return StoreHome(load(url=url))
 
 
+def open_spooled(settings: Settings) -> Store:
+    """Return the store of *settings*, behind a spool if they name one; not yet opened."""
+    store = open_store(settings.url)
+    if settings.spool is None:
+        return store
+    from redrive.stores.spool import SpoolStore
+
+    return cast("Store", SpoolStore(store, settings.spool, limit=settings.spool_limit))
+
+
 def _refuse_parameters(url: str) -> None:
     """Refuse parameters where there are none: the user means something by them, and would not get it."""
     plain, mark, given = url.partition("?")

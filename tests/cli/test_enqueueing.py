@@ -21,7 +21,7 @@ def test_a_duplicate_is_reported_and_changes_nothing(redrive):
     first = redrive.json("enqueue", "order.created", "1", "--idempotency-key", "o17")
     second = redrive.json("enqueue", "order.created", "2", "--idempotency-key", "o17")
 
-    assert second == {"id": first["id"], "duplicate": True}
+    assert second == {"id": first["id"], "duplicate": True, "spooled": False}
     assert redrive.json("show", first["id"])["payload"] == 1
 
 

@@ -61,6 +61,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     duplicate: bool = False
+    spooled: bool = False  # the store is away: the letter is durable in the spool, and forwarded when it is back
 
 
 class Want(msgspec.Struct, frozen=True):
