@@ -93,7 +93,7 @@ def take_probes(breaker: Breaker, rules: BreakerRules, limit: int, now: float) -
     """
     Return how many of *limit* letters may run now, and the breaker that remembers it.
 
-    Probes that nobody reports are forgotten after `open_for`, so a crashed worker
+    Probes that no worker reports are forgotten after `open_for`, so a crashed worker
     cannot keep the breaker half open.
     """
     seen = look(breaker, rules, now)

@@ -75,7 +75,7 @@ def _is_number(value: object) -> bool:
 
 
 def budget_of(given: BudgetRules | str | bool) -> BudgetRules | None:  # noqa: FBT001 - "on" and "off" as users say it
-    """Return the rules that somebody asked for: True are the usual ones, False is none; raise PolicyError."""
+    """Return the rules that the user asked for: True means the defaults, False none; raise PolicyError."""
     if isinstance(given, bool):
         return BudgetRules() if given else None
     if isinstance(given, str):

@@ -2,7 +2,7 @@
 What a letter is.
 
 Owns the record that every source, store and operator shares, and its words.
-Knows no rule: where a letter goes next is said in `decide`.
+Knows no rule: `decide` says where a letter goes next.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ _PLAIN = msgspec.structs.astuple(Draft("a", "a", "a", b""))[_NAMED:]
 
 
 def age_of(letter: Letter, now_us: int) -> float:
-    """Return for how many seconds the cycle of *letter* has lasted; none if the clock was set back meanwhile."""
+    """Return for how many seconds the cycle of *letter* has lasted; none if the clock was set back since."""
     return max(0, now_us - letter.cycle_us) / 1e6
 
 

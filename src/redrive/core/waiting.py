@@ -2,8 +2,8 @@
 Why a pending letter does not run yet.
 
 Owns the rule and its words: `holds` names everything that stands between a letter and a worker, the most
-lasting first, and nothing else in redrive judges that. Two ask it: `explain`, about one letter (its `Line`
-and its `Standing`), and whoever ends or looks while letters are left, about all letters of a kind in a queue
+lasting first, and no other module judges that. It has two callers. `explain` asks about one letter (its `Line`
+and its `Standing`). A run that ends, or a look at the queues, asks about all letters of a kind in a queue
 (the `Line` alone). `stores/waiting.py` gathers what it needs from any store. Knows no store and no clock.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 NAMED = 5  # letters that one waits for are named up to here, and counted beyond
-_ENOUGH = 1.5  # a span is told in the next greater unit from so many of it on
+_ENOUGH = 1.5  # from so many of the next greater unit on, a span is given in it
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from threading import Lock
 
 
 class Bell:
-    """Rings for everybody who waits; if nobody does, the next one to wait hears it at once."""
+    """Wakes every waiting caller; if none waits, the next call of `wait` returns at once."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -20,7 +20,7 @@ class Bell:
         self._waiters: set[asyncio.Future[None]] = set()
 
     def ring(self) -> None:
-        """Wake everybody who waits; may be called from any thread."""
+        """Wake every waiting caller; may be called from any thread."""
         with self._lock:
             waiters, self._waiters = self._waiters, set()
             self._rang = not waiters
@@ -45,7 +45,7 @@ class Bell:
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
-    with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # that loop was closed: none of its callers waits any more
         waiter.get_loop().call_soon_threadsafe(_finish, waiter)
 
 

@@ -20,7 +20,7 @@ class StoreClock(Protocol):
     """The clocks a store reads."""
 
     def wall_us(self) -> int:
-        """Return whole microseconds since the epoch, UTC; it jumps when somebody sets the clock."""
+        """Return whole microseconds since the epoch, UTC; it jumps when an administrator or NTP sets the clock."""
 
     def lease_ms(self) -> int:
         """Return whole milliseconds of a clock that only ever goes forward, at the pace of time."""

@@ -1,8 +1,8 @@
 """
-Columns that somebody else may have spoilt: words, numbers and JSON.
+Columns that another program may have spoilt: words, numbers and JSON.
 
 Owns the shapes of extras, attempt logs, ended cycles and what a worker takes, the same in every store that keeps
-rows. A column that somebody else spoilt must not stop its letter, let alone its neighbours: it reads as empty, or as
+rows. A column that another program spoilt must not stop its letter, let alone its neighbours: it reads as empty, or as
 it stands. Knows no row and no database.
 """
 

@@ -27,7 +27,7 @@ Counted = tuple[str, str, str, int]  # fingerprint, kind, category, how many
 
 
 class Heap(msgspec.Struct, frozen=True):
-    """How many letters share a fingerprint, and of which kinds and categories they are."""
+    """How many letters share a fingerprint, and their kinds and categories."""
 
     fingerprint: str
     count: int

@@ -1,5 +1,5 @@
 """
-SQL files: statements, migrations and functions that are kept as `.sql` beside the code that sends them.
+SQL files: statements, migrations and functions that are kept as `.sql` files next to the code that sends them.
 
 Owns how these files are read and how a placeholder such as `{schema}` is replaced. Knows no SQL: a placeholder is
 replaced wherever it stands, so its value must be fit to stand there.

@@ -1,5 +1,5 @@
 """
-Names that somebody mistyped.
+Names that a user mistyped.
 
 Owns the guess at what was meant, for settings and for options alike. Knows neither.
 """

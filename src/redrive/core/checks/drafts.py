@@ -2,8 +2,8 @@
 What a letter may be made of.
 
 Owns the sentences for drafts that no store could keep as they are: wrong types, spans that never end, metadata that
-nobody could read. Every draft comes by here, whoever makes it, so that each store refuses the same with the same
-words. Never names a payload's or a metadata's value. Knows no store and no encoder.
+no store could read back. Every draft passes these checks, so each store refuses the same drafts with the same words.
+Never names a payload's or a metadata's value. Knows no store and no encoder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Why data was refused, without the data.
 
-Owns the sentences made of what msgspec and pydantic raise: they quote the value that they refuse, which
-is a piece of somebody's payload, and whatever is kept, logged or sent on must not. What is left is the
+Owns the sentences made of what msgspec and pydantic raise: they quote the value that they refuse. It is
+a piece of a user's payload, and no log, error or letter may hold it. What is left is the
 path and the kind of the problem, and the text that validators of the user's own raise. Knows neither
 library: both are known by what their errors carry.
 """

@@ -2,8 +2,8 @@
 What errors of others mean.
 
 Owns the tables that `classify` reads: exception classes by name, so that nothing is
-imported for them; HTTP and gRPC statuses; errno; texts. Knows no rule: what is done
-about a category is said elsewhere.
+imported for them; HTTP and gRPC statuses; errno; texts. Knows no rule: a policy
+decides what happens to a category.
 """
 
 from __future__ import annotations

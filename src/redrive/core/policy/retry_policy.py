@@ -356,7 +356,7 @@ def _text(policy: RetryPolicy) -> str:
 
 
 def _setting(policy: RetryPolicy, key: str) -> str | float | None:
-    """Return what is said about *key*, or None if it is better left out."""
+    """Return the text of *key*, or None if the text should leave it out."""
     value: str | float | None = getattr(policy, "first" if key in {"step", "delay"} else key)
     uncapped = key == "cap" and policy.backoff is Backoff.LINEAR and value == LONGEST
     return None if uncapped or (key == "multiplier" and value == _DOUBLE) else value

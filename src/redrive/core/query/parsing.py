@@ -22,7 +22,7 @@ The query language: one for listing, counting, planning, alerting, and for every
 A field that a letter does not have fits no term and every negated one: `key:*` has a key, `-key:*`
 has none. Text is compared with its case, except by "~".
 
-Owns reading the text. What a term means is said in `terms`; no store is known here.
+Owns reading the text. `terms` says what a term means. Knows no store.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def parse(text: str) -> Query:
 
 
 def require(query: Query) -> Query:
-    """Return *query*; raise QueryError if it is empty, for whoever is about to act on what it finds."""
+    """Return *query*; raise QueryError if it is empty, for a caller that is about to act on what it finds."""
     if query.is_empty:
         raise QueryError("an empty query never acts; say which letters are meant, such as `status:failed kind:order.*`")
     return query

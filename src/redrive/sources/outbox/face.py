@@ -31,7 +31,7 @@ _log = logging.getLogger("redrive.sources.outbox")
 
 
 class BlockingDriver(Protocol):
-    """A user's connection, of whichever driver; `blocks` tells it from one that is awaited."""
+    """A user's connection, of any driver; `blocks` tells it from one that is awaited."""
 
     blocks: bool
 

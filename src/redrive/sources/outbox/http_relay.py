@@ -3,7 +3,7 @@ The first relay: letters to an HTTP endpoint.
 
 Owns the request: body, headers, time limit. An answer from 200 to 299 is the confirmation; any
 other is raised, and `classify` reads its status and Retry-After. Redirects are not followed: a
-POST that was redirected has been kept by nobody.
+POST that was redirected has not been kept by any service.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-_READ = 65_536  # bytes of an answer that are read; nobody looks at them
+_READ = 65_536  # bytes of an answer that are read and thrown away
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

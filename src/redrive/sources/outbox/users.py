@@ -47,5 +47,5 @@ class Outboxes:
         return async_once(cast("AwaitedDriver", driver), sql, letter, handler)
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Wake no worker any more."""
         self._waker.close()

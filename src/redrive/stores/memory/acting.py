@@ -150,7 +150,7 @@ def _in_plan(contents: Contents, plan: Plan) -> Iterator[Row]:
 def edit(
     contents: Contents, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
 ) -> Letter:
-    """Replace a payload if nobody did so since *version*."""
+    """Replace a payload if no operator did so since *version*."""
     row = _row(contents, letter_id)
     check_edit(letter_id, row.letter.status, row.letter.payload_version, version)
     letter = replace(changes.edited(row.letter, payload, content_type, contents.now_us), token=contents.next_token())

@@ -90,7 +90,7 @@ def _adopt(contents: Contents, kept: Kept, token: int) -> Adopted:
 
 
 def _awaited(contents: Contents, kept: Kept) -> set[str]:
-    """Return whom it waits for; for one that was removed any other name does, because nobody will deliver it."""
+    """Return the ids it waits for; a removed letter may have any name, because no worker will deliver it."""
     gone = [other for other in kept.letter.after if other not in kept.awaited and not contents.shelf.row(other)]
     removed = gone[: kept.awaited.count("")]
     return {other for other in (*kept.awaited, *removed) if other and not contents.shelf.delivered(other)}

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def shown(letter: Letter) -> Letter:
-    """Return *letter* for somebody outside, who may change its metadata without us noticing."""
+    """Return *letter* for a caller, who may change its metadata without changing ours."""
     return replace(letter, metadata=changes.copied(letter.metadata)) if letter.metadata else letter
 
 
 def seen(contents: Contents, row: Row) -> Letter:
-    """Return the letter of *row* for somebody outside, with the number of those it waits for."""
+    """Return the letter of *row* for a caller, with the number of letters it waits for."""
     waits = ordering.waits(contents.shelf, row)
     return shown(replace(row.letter, waits_for=waits) if waits else row.letter)
 

@@ -1,5 +1,5 @@
 """
-Retention: letters past their time, and handled keys and groups of which no letter is left.
+Retention: letters past their time, and handled keys and groups that have no letter any more.
 
 Owns how far it has looked: each call looks at some letters, and the next one goes on from there.
 """
@@ -45,7 +45,7 @@ def _forget_groups(contents: Contents) -> None:
 
 
 def _forget_handled(contents: Contents, seconds: float) -> None:
-    """Forget keys that were handled long ago and of which no letter is kept any more."""
+    """Forget keys that were handled long ago and have no letter any more."""
     old = [each for each, at in contents.handled.items() if contents.now_us - at >= changes.span(seconds)]
     kept = {key for row in contents.shelf.rows.values() for key in (row.letter.id, row.letter.idempotency_key)}
     for handler, key in old:

@@ -2,7 +2,7 @@
 The store that forgets: letters in this process's memory.
 
 Owns the contract's methods, one lock around each, so that several threads and event
-loops may share one store. What the methods do stands in the files beside this one.
+loops may share one store. The other files of this folder do the work of its methods.
 Knows no file and no network: what it holds dies with the process.
 """
 
@@ -57,8 +57,7 @@ class MemoryStore:
     """
     Keeps letters in memory, with every promise of a store but durability.
 
-    For tests and demos: `features.durable` is False, and whoever opens it for real work is
-    to be told. Closing it keeps the letters, so a test may open it again.
+    For tests and demos: `features.durable` is False. Closing it keeps the letters, so a test may open it again.
     """
 
     features = Features(durable=False, shared=False)
@@ -143,7 +142,7 @@ class MemoryStore:
             return claiming.backlog(contents, wants)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
-        """Return early, with True, when letters may have become due through somebody's put or act."""
+        """Return early, with True, when letters may have become due through a put or an act of any caller."""
         with self._locked():
             pass
         return await self._bell.wait(timeout)
@@ -151,7 +150,7 @@ class MemoryStore:
     # ------------------------------------------------------------------ shared state
 
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
-        """Make the queues' settings known; letters already there are lined up anew."""
+        """Make the queues' settings known; letters already there are lined up again."""
         refuse_specs(self.features, specs)
         with self._locked(ring=True) as contents:
             for spec in contents.doors.declare(specs, contents.now_ms / 1_000):

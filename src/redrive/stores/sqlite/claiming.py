@@ -165,7 +165,7 @@ def leave(transaction: Transaction, worker: str) -> bool:
 
 
 def bury(transaction: Transaction, living: Living) -> None:
-    """Remove what dead workers left beside the file, once nothing that they held needs it any more."""
+    """Remove what dead workers left next to the file, once nothing that they held needs it any more."""
     for name in [str(name) for (name,) in transaction.sql(_SQL["workers"])]:
         if living.is_dead(name) and not _holds(transaction, name):
             transaction.sql(_SQL["end_lease"], (name,))

@@ -1,5 +1,5 @@
 """
-What SQLite keeps of a failure beside the letter: its group, and the text that searches look in.
+What SQLite keeps of a failure in addition to the letter: its group, and the text that searches look in.
 
 Owns both tables. Knows no rule: `core.changes` says what a failure does to a letter.
 """

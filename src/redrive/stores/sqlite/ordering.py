@@ -3,7 +3,7 @@ Letters that wait for other letters: order per key, and `after`.
 
 Owns `held`, `lane` and the table of waits. A letter runs only when it is pending, due
 and held by nothing, so a claim never has to look at those that wait.
-Knows nothing of why a letter came to rest: it is told, and releases who waited for it.
+Knows no reason why a letter came to rest: the caller says that it did, and the letters that waited for it may run.
 """
 
 from __future__ import annotations
@@ -86,6 +86,6 @@ def order(transaction: Transaction, queue: str) -> None:
 
 
 def disorder(transaction: Transaction, queue: str) -> None:
-    """*queue* no longer keeps order: nobody waits for an earlier letter of its key."""
+    """*queue* no longer keeps order: no letter waits for an earlier one of its key."""
     transaction.sql(_SQL["let_go_behind"], (queue,))
     transaction.sql(_SQL["disorder"], (queue,))

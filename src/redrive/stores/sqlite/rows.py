@@ -30,7 +30,7 @@ COLD = (
     "applied_policy, release, plan, iif(status = 'pending', held, 0), iif(queue_wide = 1, 'queue', 'kind')"
 )
 ALL = f"seq, {HOT}, {COLD}, extras, tries, failure_history"
-LISTED = ALL.replace("kind, payload, ", "kind, x'' AS payload, ")  # for letters whose payload nobody will look at
+LISTED = ALL.replace("kind, payload, ", "kind, x'' AS payload, ")  # for callers that do not look at payloads
 _SQL = statements("rows", all=ALL)
 _COLUMNS = Letter.__struct_fields__.index("headers")
 _STATUS = 1 + len(HOT.split(", "))
@@ -66,7 +66,7 @@ def the_row(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = (
     return connection.execute(sql, bindings).fetchone()  # type: ignore[return-value]
 
 
-# What a claim reads of each letter; the rest is told by PLAIN, or read afterwards for those that have more.
+# What a claim reads of each letter; PLAIN says the rest; what other letters have beyond it is read afterwards.
 LEAN = "seq, kind, due_us, id, payload, key, idempotency_key, priority, created_us"
 PLAIN = (
     "attempts + losses + cycles = 0 AND payload_version = 1 AND content_type = 'application/json' "

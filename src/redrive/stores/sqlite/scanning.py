@@ -2,7 +2,7 @@
 Walking the letters that a query lets through, in order.
 
 Owns the choice of the way: an index, the search index, or the table. Reads lazily: no more
-rows than are taken. The rest of the query is still to be judged by whoever takes them.
+rows than are taken. The caller still judges the rest of the query.
 """
 
 from __future__ import annotations

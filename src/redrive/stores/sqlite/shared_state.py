@@ -1,7 +1,7 @@
 """
-What all workers share beside letters: queues, workers, breakers, budgets, handled keys.
+What all workers share in addition to letters: queues, workers, breakers, budgets, handled keys.
 
-Owns these small tables. How a breaker or a budget behaves is said in `core`.
+Owns these small tables. `core` says how a breaker or a budget behaves.
 """
 
 from __future__ import annotations

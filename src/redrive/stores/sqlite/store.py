@@ -212,7 +212,7 @@ class SqliteStore:
         return await self._read(claiming.expired, lease_now, now_us, limit, self._living.is_dead)
 
     async def leave(self, worker: str) -> None:
-        """Forget *worker*, which has ended; what it still holds is everybody's."""
+        """Forget *worker*, which has ended; any worker may take what it still holds."""
         settled = await self._write(claiming.leave, worker)
         self._living.release(worker, remove=settled)
 
@@ -221,15 +221,15 @@ class SqliteStore:
         return await self._read(claiming.backlog, wants, self._clock.wall_us())
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
-        """Return early when letters may have become due through somebody's put or act."""
+        """Return early when letters may have become due through a put or an act of any process."""
         end = asyncio.get_running_loop().time() + timeout
         while (left := end - asyncio.get_running_loop().time()) > 0:
-            if await self._bell.wait(min(LISTENING, left)) or self._somebody_wrote():
+            if await self._bell.wait(min(LISTENING, left)) or self._was_written():
                 return True
         return False
 
-    def _somebody_wrote(self) -> bool:
-        """Whether anybody committed since this was last asked; costs microseconds."""
+    def _was_written(self) -> bool:
+        """Whether any process committed since the last call; costs microseconds."""
         if self._writer is None:
             raise StoreClosed(_not_open(self.path))
         try:
@@ -241,7 +241,7 @@ class SqliteStore:
     # ------------------------------------------------------------------ shared state
 
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
-        """Make the queues' settings known to everybody."""
+        """Make the queues' settings known to all processes."""
         await self._write(shared_state.declare, specs)
 
     async def queues(self) -> list[QueueState]:

@@ -107,11 +107,11 @@ class Transaction:
         return self._queues
 
     def queue(self, name: str) -> QueueRow:
-        """Return the settings of *name*, the defaults if nobody declared it."""
+        """Return the settings of *name*, the defaults if no application declared it."""
         return self.queues.get(name) or QueueRow(name)
 
     def forget_queues(self) -> None:
-        """Read the queues again: somebody changed them in this transaction."""
+        """Read the queues again: this transaction changed them."""
         self._queues = None
 
     def audit(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
@@ -119,7 +119,7 @@ class Transaction:
         self.sql(_SQL["audit"], (self.now_us, by, verb, target, count, reason))
 
     def insert_arrivals(self) -> None:
-        """Insert the plain letters that were put so far, before anybody looks for them."""
+        """Insert the plain letters that were put so far, before a statement looks for them."""
         if not self.arrivals:
             return
         arrived = self.arrivals.insert(self.connection, self.next_token(), self.now_us, self.lease(0))

@@ -66,7 +66,7 @@ def call_after(session: Session, call: Callable[[], None]) -> None:
 
 
 def _committed(session: Session) -> None:
-    if session.in_nested_transaction():  # a savepoint: nobody sees it yet
+    if session.in_nested_transaction():  # a savepoint: no other connection sees it yet
         return
     for call in session.info.pop(_NEWS, ()):
         call()
@@ -91,7 +91,7 @@ class Blocking:
         return self._session.begin_nested() if self._session.in_transaction() else self._session.begin()
 
     def after_commit(self, call: Callable[[], None]) -> bool:
-        """Call it after the commit of a Session; a Connection tells nobody of its commits."""
+        """Call it after the commit of a Session; a Connection has no hook for its commits."""
         if isinstance(self._session, Connection):
             return False
         call_after(self._session, call)

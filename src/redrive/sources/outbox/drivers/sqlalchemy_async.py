@@ -46,7 +46,7 @@ class Awaited:
         return self._session.begin_nested() if self._session.in_transaction() else self._session.begin()
 
     def after_commit(self, call: Callable[[], None]) -> bool:
-        """Call it after the commit of an AsyncSession; an AsyncConnection tells nobody of its commits."""
+        """Call it after the commit of an AsyncSession; an AsyncConnection has no hook for its commits."""
         if isinstance(self._session, AsyncConnection):
             return False
         call_after(self._session.sync_session, call)

@@ -138,7 +138,7 @@ class Connections:
         return False
 
     def _closed(self) -> StoreError:
-        return type(self._why)(str(self._why))  # one of its own for each who is told
+        return type(self._why)(str(self._why))  # each caller gets an exception of its own
 
     def reopen(self) -> None:
         """Leave the file that is lost, and open the one at the path; raises StoreError if that cannot be now."""
@@ -169,7 +169,7 @@ class Connections:
         _leave_as_it_is(self.writing)
 
     def _lingers(self) -> bool:
-        """Whether this process is still connected to what was lost: SQLite would not look at the files anew."""
+        """Whether this process is still connected to what was lost: SQLite would not look at the files again."""
         hold = FileHold.now(self._file.path)
         if hold is not None:
             return hold.lost
@@ -191,7 +191,7 @@ class Connections:
         return self._writing
 
     def replace_writing(self) -> None:
-        """Trust nothing that the connection has cached: connect anew, or keep it if that fails."""
+        """Trust nothing that the connection has cached: reconnect, or keep it if that fails."""
         fresh = self._connect_writing()
         _close(self._writing)
         self._writing = fresh
@@ -206,7 +206,7 @@ class Connections:
         return hold
 
     def checkpoint(self) -> None:
-        """Bring some of the WAL into the file, unless another process is at it, and without waiting for anybody."""
+        """Bring some of the WAL into the file, unless another process is at it, and without waiting for any."""
         if self._hold is not None and self._writing is not None:
             self.check()
             with self._hold.checkpoint() as taken:
@@ -233,7 +233,7 @@ class Connections:
                 _close(connection)
 
     def version(self) -> int:
-        """Return a number that changes when anybody has written; never waits."""
+        """Return a number that changes with every commit of any process; never waits."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._ear is not None:

@@ -1,7 +1,7 @@
 """
 Whether the files at the path are still those that were opened.
 
-Owns the comparison that stands between a commit and its confirmation, and what is said when it
+Owns the comparison that stands between a commit and its confirmation, and the error when it
 fails. A connection goes on writing into a file that was removed or replaced, and notices nothing.
 Opens nothing itself.
 """
@@ -25,7 +25,7 @@ class OpenedFiles:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        real = os.path.realpath(path)  # SQLite keeps the others beside the file that a link leads to
+        real = os.path.realpath(path)  # SQLite keeps the others next to the file that a link leads to
         self.wal, self.shm = f"{real}-wal", f"{real}-shm"
         self._database = identity_of(path)
         self._wal, self._shm = identity_of(self.wal), identity_of(self.shm)
@@ -41,10 +41,10 @@ class OpenedFiles:
 
     def holds_all(self, *, guarded: bool) -> bool:
         """
-        Whether the database misses nothing but the WAL that we have open: somebody removed it, and nobody wrote since.
+        Whether the database misses nothing but the WAL that we have open: it was removed, and no process wrote since.
 
-        Who opens the file makes a new WAL; who closes it removes that again together with the `-shm`, but not while
-        the file is *guarded*.
+        A process that opens the file makes a new WAL. When it closes the file, it removes that WAL and the `-shm`, but
+        not while the file is *guarded*.
         """
         return (
             identity_of(self._path) == self._database

@@ -1,7 +1,7 @@
 """
 Which workers of a database file live, by locks that the kernel drops when their process dies.
 
-Owns a small file beside the database for each worker of this process, locked as long as the worker
+Owns a small file next to the database for each worker of this process, locked as long as the worker
 lives. Who finds such a file unlocked knows that its worker is dead, also in another container, where
 process ids mean nothing. A worker that is stopped or slow keeps its lock. Where a file is missing or
 cannot be locked nothing is known, and the lease decides. Knows no letters and no leases.
@@ -25,17 +25,17 @@ if sys.platform != "win32":
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _TRIES = 3  # a sweeper may remove the file between our open and our lock
-_everybody: weakref.WeakSet[Living] = weakref.WeakSet()
+_all_of_this_process: weakref.WeakSet[Living] = weakref.WeakSet()
 
 
 class Living:
-    """The locks of this store's own workers, and a look at everybody else's."""
+    """The locks of this store's own workers, and a look at those of other processes."""
 
     def __init__(self, database: str) -> None:
         self._database = database
         self._held: dict[str, int | None] = {}  # by worker: the locked file; None where there can be none
         self._guard = threading.Lock()
-        _everybody.add(self)
+        _all_of_this_process.add(self)
 
     def hold(self, worker: str) -> None:
         """Show that *worker* lives until it is released, or until this process ends."""
@@ -54,7 +54,7 @@ class Living:
                 os.close(file)
 
     def release_all(self) -> None:
-        """Let go of every worker that has not signed off: nobody will settle what it held."""
+        """Let go of every worker that has not signed off: no worker will settle what it held."""
         for worker in tuple(self._held):
             self.release(worker, remove=False)
 
@@ -98,7 +98,7 @@ class Living:
         """Make the file, for the same users as the database."""
         mode = os.stat(self._database).st_mode & 0o666  # noqa: PTH116 - one call, on text
         file = os.open(self._path(worker), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
-        with contextlib.suppress(OSError):  # somebody else's, from a worker of the same name
+        with contextlib.suppress(OSError):  # another process's, from a worker of the same name
             os.fchmod(file, mode)
         return file
 
@@ -113,7 +113,7 @@ class Living:
 
 
 def _lock(file: int, *, exclusive: bool) -> bool:
-    """Lock *file* if nobody else has it; those who only look do not disturb each other."""
+    """Lock *file* if no other process has; processes that only look do not disturb each other."""
     if sys.platform == "win32":
         return False
     try:
@@ -124,7 +124,7 @@ def _lock(file: int, *, exclusive: bool) -> bool:
 
 
 def _after_a_fork() -> None:
-    for living in tuple(_everybody):
+    for living in tuple(_all_of_this_process):
         living.forget()
 
 

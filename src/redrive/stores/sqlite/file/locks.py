@@ -9,8 +9,8 @@ deletes the WAL under ours. Locks of an open file description (Linux) are not lo
 Owns one descriptor of the database and one of its `-shm` for each file that this process has
 open, closed when no connection of ours is left, because closing them is what drops SQLite's locks:
 
-- the bytes that a connection locks to say that the file is in use: nobody deletes the WAL;
-- the byte of the `-shm` that says the same: nobody empties it;
+- the bytes that a connection locks to say that the file is in use: no other process deletes the WAL;
+- the byte of the `-shm` that says the same: no other process empties it;
 - two bytes that SQLite leaves alone: the lock for writing, and the lock for checkpoints.
 
 Where the system has no such locks, threads of this process still take turns, and `identity` notices
@@ -162,7 +162,7 @@ def identity_of(path: str) -> Identity | None:
 
 
 def shm_in_use(descriptor: int) -> bool:
-    """Whether somebody else uses this `-shm`, so that SQLite would take over what stands in it."""
+    """Whether another process uses this `-shm`, so that SQLite would take over what stands in it."""
     if _SET_LOCK is None:
         return False
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, *_IN_USE, 0)
@@ -181,7 +181,7 @@ def _open(path: str, *, create: bool) -> int:
 
 
 def _lock(descriptor: int, kind: int, where: tuple[int, int]) -> bool:
-    """Lock or unlock these bytes; False if somebody else has them. A system that cannot leaves it to SQLite."""
+    """Lock or unlock these bytes; False if another process has them. A system that cannot leaves it to SQLite."""
     return _set(descriptor, struct.pack(_FLOCK, kind, os.SEEK_SET, *where, 0))
 
 

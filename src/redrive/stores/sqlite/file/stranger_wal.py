@@ -1,15 +1,15 @@
 """
-Whether a WAL that lies beside a database file belongs to it.
+Whether the WAL next to a database file belongs to it.
 
 SQLite applies whatever complete WAL it finds, also to a backup that was copied over the file after
 a crash, and breaks it. So every write transaction of ours leaves a mark: which transaction it
 is, and which one it followed. The database itself, without its WAL, stands at the transaction before
 the WAL's first one, or at any that the WAL holds; a database that stands elsewhere is another one.
-A backup made by VACUUM INTO may stand at one of them, too, but its pages are arranged anew: there the
+A backup made by VACUUM INTO may stand at one of them, too, but VACUUM has rearranged its pages: there the
 schema's number is greater by one, which is a part of the mark.
 
 Owns the mark's form and the look at the raw files, before SQLite opens them. What it cannot judge, it
-lets pass. Writes nothing, and reads the database by a descriptor that somebody else keeps open.
+lets pass. Writes nothing, and reads the database by a descriptor that the caller keeps open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SIGN = b"redrive:mark:"  # where a mark begins in a page
 _LENGTH = 12  # of one half: 8 random bytes and the schema's number
-_NOBODY = bytes(_LENGTH)  # what the first transaction followed
+_NONE = bytes(_LENGTH)  # what the first transaction followed
 _META_PAGE = 2  # of the first table that was made
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
 _MAGIC = 0x377F0682  # the last bit says how its checksums are made
@@ -36,7 +36,7 @@ _TRIES = 3
 
 
 class StrangerWal(StoreUnavailable):
-    """A WAL of another database lies beside the file; a running process waits until somebody moves it away."""
+    """The WAL next to the file belongs to another database; a running process waits until an operator moves it away."""
 
 
 def next_mark(before: bytes, schema: int) -> bytes:
@@ -50,7 +50,7 @@ def refuse_stranger(database: int, wal: str, path: str, *, running: bool) -> Non
 
     Raise StrangerWal for a process that is *running* on the path, StoreDamaged for one that begins.
     """
-    for _ in range(_TRIES):  # others may be at work: what was read must not have changed meanwhile
+    for _ in range(_TRIES):  # others may be at work: what was read must not have changed during the look
         before = _stand(database)
         found = _marks(wal)
         if found is None or _belongs(before, *found):
@@ -60,13 +60,13 @@ def refuse_stranger(database: int, wal: str, path: str, *, running: bool) -> Non
 
 
 def refuse_stale_index(shm: str, wal: str, path: str) -> None:
-    """Raise StoreUnavailable if the `-shm` is the index of another WAL, and somebody still uses it."""
+    """Raise StoreUnavailable if the `-shm` is the index of another WAL, and a process still uses it."""
     try:
         file = os.open(shm, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        stale = all(_is_stale(file, wal) for _ in range(_TRIES))  # a WAL that just begins anew looks so for a moment
+        stale = all(_is_stale(file, wal) for _ in range(_TRIES))  # a WAL that is being restarted looks so for a moment
         if stale and shm_in_use(file):
             raise StoreUnavailable(_stale(path, shm))
     finally:
@@ -76,7 +76,7 @@ def refuse_stale_index(shm: str, wal: str, path: str) -> None:
 def _is_stale(shm: int, wal: str) -> bool:
     index = os.pread(shm, 48, 0)
     try:
-        with open(wal, "rb") as file:  # noqa: PTH123 - beside os.pread
+        with open(wal, "rb") as file:  # noqa: PTH123 - together with os.pread
             salts = file.read(24)[16:]
     except OSError:
         salts = b""
@@ -93,7 +93,7 @@ def _stand(database: int) -> tuple[bytes, int]:
     first = os.pread(database, 100, 0)
     size = int.from_bytes(first[16:18]) or 4096
     page = os.pread(database, _size(size), (_META_PAGE - 1) * _size(size))
-    return _own(page) or _NOBODY, int.from_bytes(first[40:44])
+    return _own(page) or _NONE, int.from_bytes(first[40:44])
 
 
 def _size(written: int) -> int:

@@ -96,7 +96,7 @@ class Writer:
             self._waiting.put(None)
         else:
             self._waiting.put(operation)
-        if self._over:  # it ended, on another thread's word, between our look and our put: nobody else would answer
+        if self._over:  # it ended, on another thread's word, between our look and our put: no other thread would answer
             self._refuse_the_rest()
         return operation.future
 
@@ -132,7 +132,7 @@ class Writer:
                 return
 
     def _refuse_the_rest(self) -> None:
-        """Answer what came in too late, or what is left if this thread dies: nobody may wait for ever."""
+        """Answer what came in too late, or what is left if this thread dies: no caller may wait for ever."""
         left = [*self._under_way, *self._urgent]
         with contextlib.suppress(Empty):
             while True:
@@ -199,7 +199,7 @@ class Writer:
         return transaction
 
     def _recover(self, problem: Exception) -> None:
-        """Open anew the file that was lost; after an I/O error trust nothing that is cached."""
+        """Reopen the file that was lost; after an I/O error trust nothing that is cached."""
         with contextlib.suppress(apsw.Error, StoreError):  # not yet: the next transaction tries again
             if isinstance(problem, (apsw.IOError, apsw.CorruptError)):
                 self._connections.check()
@@ -208,7 +208,7 @@ class Writer:
 
     def _look(self) -> None:
         """See whether the file is in its place, and open the one that is there if it is not."""
-        with contextlib.suppress(StoreError):  # said to whoever asks next
+        with contextlib.suppress(StoreError):  # the next caller gets the error
             try:
                 self._connections.check()
             except StoreError:
@@ -252,7 +252,7 @@ def _answer(operations: list[Operation]) -> None:
     for operation in operations:
         loops.setdefault(operation.loop, []).append(operation)
     for loop, group in loops.items():
-        with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # that loop was closed: its callers wait no more
             loop.call_soon_threadsafe(_answer_all, group)
 
 

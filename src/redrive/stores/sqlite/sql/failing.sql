@@ -1,4 +1,4 @@
--- What is kept of a failure beside the letter.
+-- What is kept of a failure in addition to the letter.
 
 -- name: note_group
 INSERT INTO groups VALUES (?, ?, ?, ?4, ?4) ON CONFLICT DO UPDATE SET last_seen_us = excluded.last_seen_us
