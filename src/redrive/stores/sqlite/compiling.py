@@ -28,7 +28,8 @@ _NUMBERS = ("attempts", "losses", "cycles", "generation")
 _COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 _MIRRORED = {"gt": "<", "ge": "<=", "lt": ">", "le": ">="}
 _SPANS = {"age": ("created_us", _MIRRORED, -1), "failed": ("failed_us", _MIRRORED, -1), "due": ("due_us", _COMPARE, 1)}
-_INDEXED = {Status.FAILED: "dead = 1", Status.ARCHIVED: "archived_from IS NOT NULL"}
+_RUNNING = "seq IN (SELECT seq FROM letters INDEXED BY letters_lease WHERE status = 'in_flight')"  # they are few
+_INDEXED = {Status.FAILED: "dead = 1", Status.ARCHIVED: "archived_from IS NOT NULL", Status.IN_FLIGHT: _RUNNING}
 _MOST_RANGES = 100  # of one term: a long chain of OR is refused by SQLite, and no index would answer it
 _SHORTEST_SEARCH = 3  # characters: the index knows trigrams
 
