@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 AWAY, FULL, IDLE = 0.25, 0.5, 1.0  # seconds of rest
 
 
-class Forwarder:
+class SpoolForwarder:
     """Forwards what waits in *file* by *put*."""
 
     def __init__(

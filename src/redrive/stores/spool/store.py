@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.errors import StoreError, StoreUnavailable
 from redrive.stores.spool.forward_lock import ForwardLock
-from redrive.stores.spool.forwarder import AWAY, Forwarder
+from redrive.stores.spool.forwarder import AWAY, SpoolForwarder
 from redrive.stores.spool.spool_file import SpoolFile
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SpoolStore:
         self.behind = store
         self.file = SpoolFile(path, limit=limit)
         self._lock = ForwardLock(path)
-        self._forwarder = Forwarder(self.file, self._lock, self._put_behind)
+        self._forwarder = SpoolForwarder(self.file, self._lock, self._put_behind)
         self._specs: dict[str, QueueSpec] = {}
         self._is_open = False  # the store behind
         self._away = False  # by the last call that put letters
