@@ -371,6 +371,7 @@ SHAPES = {
     "redrive.desk.subscriptions": ("Subscriptions",),
     "redrive.stores.contract": ("Receipt", "Subscription"),
     "redrive.cli.run.upkeep": ("Checked", "Migrated"),
+    "redrive.cli.act.spool": ("SpoolStats", "SpoolListing", "SpooledLetter"),
     "redrive.demo.story": ("Outcome",),
 }
 

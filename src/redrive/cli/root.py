@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from redrive.cli.act import acts, copy, edit, enqueue, plans, queues, subscriptions
+from redrive.cli.act import acts, copy, edit, enqueue, plans, queues, spool, subscriptions
 from redrive.cli.inbox import commands as inbox
 from redrive.cli.kafka import commands as kafka
 from redrive.cli.look import audit, explain, groups, letters, stats, top
@@ -104,6 +104,7 @@ app.add_typer(queues.app, name="queues")
 app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(kafka.app, name="kafka")
 app.add_typer(inbox.app, name="inbox")
+app.add_typer(spool.app, name="spool")
 
 
 def _version(wanted: bool) -> None:
