@@ -25,6 +25,10 @@ class Shuttered(SqliteStore):
         self._look()
         return await super().put(drafts)
 
+    async def get(self, letter_id):
+        self._look()
+        return await super().get(letter_id)
+
     async def queues(self):
         self._look()
         return await super().queues()

@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 from tests.sources.webhook.asgi import post
+from tests.stores.spool.shutter import Shuttered
 
 from redrive import Redrive
 from redrive.core.query import parse
 from redrive.sources.webhook import Inbox, Source
 from redrive.sources.webhook.config import QUEUE
 from redrive.sources.webhook.events.identity import key_of, letter_id
+from redrive.stores.spool import SpoolStore
 
 
 async def take(payload: bytes) -> None:
@@ -122,3 +124,15 @@ def test_a_letters_id_is_a_uuid_of_version_8_that_follows_from_the_key():
     assert found == letter_id("stripe:evt_1")
     assert (found[14], found[19] in "89ab") == ("8", True)
     assert key_of("a", "x" * 201).startswith("a:sha256:")
+
+
+@pytest.mark.parametrize("headers", [delivery(b"1"), []])
+async def test_while_the_store_is_away_a_spool_makes_it_202(tmp_path, headers):
+    behind = Shuttered(tmp_path / "store.db")
+    app = Redrive(store=SpoolStore(behind, str(tmp_path / "spool.db"), limit=10))
+    inbox = Inbox(app, [Source.github(insecure=True)], workers="elsewhere")
+    await app.open()
+    behind.shutter.touch()
+    assert (await post(inbox, "/github", b"{}", headers)).status == 202
+    assert (await app.store.spooled()).waiting == 1
+    await app.close()

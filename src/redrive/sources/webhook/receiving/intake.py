@@ -149,7 +149,9 @@ class Intake:
         if identity is None or identity.before is None:
             return None
         await self._app.open()
-        letter = await self._app.store.get(identity.before)
+        letter = None
+        with contextlib.suppress(StoreError):  # a store that is away says so when the event is put; a spool takes it
+            letter = await self._app.store.get(identity.before)
         at = None if letter is None else letter.metadata.get("received")
         is_recent = isinstance(at, int | float) and self._now() - at < WINDOW
         return identity.before if is_recent else None
