@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 
 import msgspec
 import pytest
-from tests.engine.starting import soon
+from tests.engine.starting import PATIENCE, soon
 
 from redrive import Redrive, RetryPolicy, Status
 from redrive.core.facts import GivenBack
@@ -252,6 +254,59 @@ async def test_many_quick_letters_of_different_kinds_run_without_recursion(drive
         await test.run_until_idle()
         assert len(await test.letters("status:delivered")) == 2_000
     assert sorted(ran) == list(range(2_000))
+
+
+async def test_letters_that_threads_run_together_keep_to_the_concurrency_and_fail_one_by_one(driven):
+    app, lock, running, most = Redrive("memory://", concurrency=3), threading.Lock(), 0, 0
+
+    @app.handler("order.created", policy=RetryPolicy.NEVER)
+    def ship(order: dict):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0)  # lets other threads run
+        with lock:
+            running -= 1
+        if order["n"] % 10 == 0:
+            raise OSError("down")
+
+    app.add_handler("mail", lambda mail: None)  # more threads than this handler may use
+    async with driven(app) as test:
+        await orders(app, 1_000)
+        await test.run_until_idle()
+        assert len(await test.letters("status:delivered attempts:1")) == 900
+        assert len(await test.letters("status:failed attempts:1")) == 100
+    assert most <= 3
+
+
+async def test_what_waits_in_a_thread_behind_a_letter_that_became_slow_is_given_back(driven):
+    app, gate, arrived = Redrive("memory://", concurrency=1), threading.Event(), threading.Event()
+    ran = []
+
+    @app.handler("order.created")
+    def ship(order: dict):
+        ran.append(order["n"])
+        if order["n"] == 200:
+            arrived.set()
+            gate.wait(PATIENCE)
+
+    async with driven(app) as test:
+        await orders(app, 260)
+        while not arrived.is_set():
+            await test.processor.tick()
+            await turns(1)  # a round on the memory store may end without a turn of the event loop
+        await ticks(test, 3)
+        test.clock.advance(0.06)
+        for _ in range(6):
+            await test.processor.tick()
+            await turns()
+        assert len(await test.letters("status:in_flight")) == 1
+        waiting = len(await test.letters("status:pending attempts:0 losses:0"))
+        assert waiting == 260 - len(ran)
+        gate.set()
+        await test.run_until_idle()
+        assert sorted(ran) == list(range(260))
 
 
 async def test_a_suspect_sends_back_what_was_claimed_ahead(few, slow_from, driven):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from redrive.engine.runners.processes.pace import Pace
+from redrive.engine.runners.pace import Pace
 
 SOON, LATE = 0.001, 0.021  # seconds
 

@@ -16,7 +16,7 @@ from tests.engine.starting import PATIENCE, begin, comes_true, letter, opened, o
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
 from redrive.engine.handler import build_handler
-from redrive.engine.runners.processes import pace
+from redrive.engine.runners import pace
 from redrive.engine.runners.processes.pool import ProcessEngine
 
 DIED = Lost("its process exited with code 3")

@@ -165,13 +165,14 @@ class Incomparable:
 
 
 TASKS = []
+LEAVES_NO_TRACE = pytest.mark.skipif(sys.version_info >= (3, 13), reason="on Python 3.13 uncancel() undoes it")
 
 
 @pytest.mark.parametrize(
     "trace",
     [
         leaves_a_variable, leaves_a_variable_that_cannot_be_compared, leaves_a_callback, leaves_a_cancellation,
-        swallows_a_cancellation, leaves_a_cancellation_that_was_taken_back,
+        swallows_a_cancellation, pytest.param(leaves_a_cancellation_that_was_taken_back, marks=LEAVES_NO_TRACE),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("suspends", [False, True])

@@ -8,8 +8,8 @@ caller decides what follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from redrive.core.decide import Interrupted, Outcome
 from redrive.core.why import Why
@@ -65,3 +65,21 @@ class Engine(Protocol[T]):
     @property
     def vacant(self) -> bool:
         """True while `done` runs inside a task that can take the next item, which then runs after `done` returns."""
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """What an engine can do besides that takes many letters of a quick handler in one step."""
+
+    def share(self, handler: Handler) -> int:
+        """Return how many letters of *handler* may be started together: 1, unless its recent runs were very short."""
+
+    def start_many(self, handler: Handler, items: Sequence[tuple[Letter, object]], done: OnOutcome) -> None:
+        """Run items, each with its ticket, one after the other; each has an outcome of its own. See `Engine.start`."""
+
+    def recall_late(self, before: float, why: Interrupted) -> None:
+        """Give back, with the outcome *why*, items that were started together before that time and have not begun."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether items that were started together have not begun."""

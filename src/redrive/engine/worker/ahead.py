@@ -33,6 +33,10 @@ class Ahead:
         """Return how many letters to claim now for *free* slots; 0 or less if enough are held or asked for."""
         return min(self.batch, free + self.size - len(self.ready) - self.asked)
 
+    def take(self, count: int) -> list[Claim]:
+        """Return up to *count* letters that begin now."""
+        return [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
+
     def take_all(self) -> list[Claim]:
         """Return everything that has not begun, and hold none of it any longer."""
         claims = list(self.ready)

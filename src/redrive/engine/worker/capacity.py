@@ -93,12 +93,16 @@ class Slots:
         if running > self._peak:  # noqa: PLR1730 - max() costs a call for each letter
             self._peak = running
 
-    def end(self, now: float) -> None:
-        """Count one letter less."""
+    def end(self, now: float, letters: int = 1) -> None:
+        """Count one letter less, or *letters* that ran one after the other in one slot."""
         self.running -= 1
         self.queue.running -= 1
         self._seconds += now
-        self._ended += 1
+        self._ended += letters
+
+    def share(self, most: int) -> int:
+        """Return how many letters one slot may take now, at most *most*: as many as every other free slot."""
+        return max(1, min(most, (1 + len(self.ahead.ready)) // max(1, self._free))) if len(self.kinds) == 1 else 1
 
     def learn(self, now: float, exchange: float) -> None:
         """Adapt how far ahead to claim to recent run times, and to the seconds that an *exchange* takes."""
@@ -108,6 +112,23 @@ class Slots:
         wanted = letters_ahead(times.mean, times.parallel, exchange, self.ahead.most)
         if ended or wanted < self.ahead.size:
             self.ahead.size = wanted
+
+
+class Together:
+    """Letters of one handler that run one after the other in one slot."""
+
+    __slots__ = ("_count", "_last", "handler", "left", "slots")
+
+    def __init__(self, slots: Slots, handler: Handler, count: int, now: float) -> None:
+        self.slots, self.handler, self.left, self._count, self._last = slots, handler, count, count, now
+
+    def ended(self, now: float) -> float:
+        """Count one letter less; return the seconds since the one before. The last one frees the slot."""
+        self.left -= 1
+        if not self.left:
+            self.slots.end(now, self._count)
+        seconds, self._last = now - self._last, now
+        return seconds
 
 
 class Capacity:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from redrive.core.decide import Interrupted
 from redrive.core.facts import StoreAway, StoreBack
 from redrive.core.why import Why
+from redrive.engine.runners.contract import HandsOver
 from redrive.engine.worker.budgets import Budgets
+from redrive.engine.worker.capacity import Together
 from redrive.engine.worker.deciding import Deciding
 from redrive.engine.worker.exchange import Exchanges
 from redrive.engine.worker.facts import completed, facts_of
@@ -69,6 +71,7 @@ class Processor:
     ) -> None:
         self._store, self._handlers, self._engines, self._capacity = store, handlers, engines, capacity
         self._dependencies, self._clock, self._announce, self._worker = dependencies, clock, announce, worker
+        self._hands_over = {name: engine for name, engine in engines.items() if isinstance(engine, HandsOver)}
         self._faults = Faults(worker, announce)
         self._suspects = Suspects(handlers, clock)
         self.deciding = Deciding(handlers, self._faults, clock, release=release)
@@ -150,7 +153,7 @@ class Processor:
     @property
     def holds_ready(self) -> bool:
         """Whether a letter waits here for a slot, so that `tick` has to look again within LONGEST_WAIT."""
-        return self._capacity.has_ready
+        return self._capacity.has_ready or any(engine.holds for engine in self._hands_over.values())
 
     # ------------------------------------------------------------------ claiming
 
@@ -228,8 +231,12 @@ class Processor:
             self._go_on_soon()
 
     def _start(self, slots: Slots, claim: Claim) -> None:
-        handler = self._handlers[claim.letter.kind]
-        self._run(slots, claim, handler, self._engines[handler.engine], self._clock.monotonic())
+        handler, now = self._handlers[claim.letter.kind], self._clock.monotonic()
+        hands_over = self._hands_over.get(handler.engine)
+        if hands_over is None or (share := slots.share(hands_over.share(handler))) == 1:
+            self._run(slots, claim, handler, self._engines[handler.engine], now)
+        else:
+            self._run_together(slots, [claim, *slots.ahead.take(share - 1)], handler, hands_over, now)
 
     def _run(self, slots: Slots, claim: Claim, handler: Handler, engine: Engine, now: float) -> None:
         self._burst += 1
@@ -250,6 +257,23 @@ class Processor:
             self._run(slots, ready.popleft(), handler, engine, now)  # next in the same task
         else:
             self._use_slot(slots)
+
+    def _run_together(self, slots: Slots, claims: list[Claim], handler: Handler, engine: HandsOver, now: float) -> None:
+        """Run letters of a quick handler one after the other in one slot."""
+        self._burst += len(claims)
+        slots.begin(now)
+        together = Together(slots, handler, len(claims), now)
+        items = [(claim.letter, (together, claim)) for claim in claims]
+        engine.start_many(handler, items, self._finished_together)
+
+    def _finished_together(self, ticket: tuple[Together, Claim], outcome: Outcome) -> None:
+        together, claim = ticket
+        now = self._clock.monotonic()
+        self._seconds[together.handler.kind] += together.ended(now)
+        self.exchanges.outcomes.append((claim, outcome))
+        self.wake.set()
+        if not together.left:
+            self._use_slot(together.slots)
 
     def _use_slot(self, slots: Slots) -> None:
         """Start the next letter in the slot that became free, whichever slots of its queue have one."""
@@ -282,6 +306,8 @@ class Processor:
             if slots.ahead.ready and not slots.may_start:
                 late = slots.ahead.take_late(lambda claim: self.deciding.claimed_at(claim) < before)
                 self._give_back(late, _TOO_SLOW)
+        for engine in self._hands_over.values():
+            engine.recall_late(before, _TOO_SLOW)
 
     def _start_suspect(self) -> None:
         """Run the suspect if this process holds nothing else; give it back if that takes too long."""

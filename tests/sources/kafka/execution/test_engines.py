@@ -288,7 +288,7 @@ async def test_a_worker_process_that_dies_costs_its_own_work_item_a_run_and_nobo
 
 
 async def test_every_worker_process_may_have_one_work_item_ahead_which_is_released_like_the_others(monkeypatch):
-    monkeypatch.setattr("redrive.engine.runners.processes.pace._IN_A_ROW", 0)
+    monkeypatch.setattr("redrive.engine.runners.pace._IN_A_ROW", 0)
     engine = ProcessExecutionEngine(workers.hangs, ExecutionConfig(process_count=2))
     events = []
     engine.connect(events.append)

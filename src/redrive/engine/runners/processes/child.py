@@ -26,8 +26,8 @@ from redrive.engine.runners.runs import Run
 
 if TYPE_CHECKING:
     from redrive.core.decide import Interrupted
+    from redrive.engine.runners.pace import Pace
     from redrive.engine.runners.processes.frames import Report
-    from redrive.engine.runners.processes.pace import Pace
     from redrive.engine.runners.timeouts import Limit
 
 # The child gets our path before it imports anything, so that every module is found as it is here.

@@ -25,9 +25,9 @@ from redrive.engine.attempt import failure_of, timed_out
 from redrive.engine.clock import SystemClock
 from redrive.engine.import_names import address_of, class_name
 from redrive.engine.runners.contract import STOPPED
+from redrive.engine.runners.pace import Pace
 from redrive.engine.runners.processes.child import Child, ChildRun
 from redrive.engine.runners.processes.frames import Recipe
-from redrive.engine.runners.processes.pace import Pace
 from redrive.engine.runners.runs import OpenRuns
 from redrive.engine.runners.timeouts import Limit
 
