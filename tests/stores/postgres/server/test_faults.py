@@ -171,6 +171,7 @@ async def test_conflicts_and_hiccups_are_asked_again_and_cost_no_letter_an_attem
     finally:
         for table in ("outbox", "outbox_deltas"):
             await connection.execute(f"DROP TRIGGER IF EXISTS test_inject ON redrive.{table}")
+        await connection.execute("DROP FUNCTION IF EXISTS redrive.test_inject")
     await app.close()
     assert ran == [(1, 0)] * 300
     assert {letter.attempts for letter in await find_all(store)} == {1}
