@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.cli.root import COMMANDS
+from redrive.cli.root import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,7 +55,8 @@ def test_every_link_leads_somewhere(link):
 
 def test_every_command_is_listed():
     [row] = re.findall(r"^\| `ls`.*$", README, re.MULTILINE)
-    assert set(re.findall(r"`([a-z]+)`", row)) == {*COMMANDS, "queues"}
+    groups = {group.name for group in app.registered_groups}
+    assert set(re.findall(r"`([a-z]+)`", row)) == {*COMMANDS, *groups}
 
 
 def test_every_extra_is_in_the_table_of_extras():
