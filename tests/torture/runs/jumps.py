@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.servers.postgres import Postgres
 
 WORKERS = 3
+LETTERS = 40  # for each jump and worker: enough that the workers outlast the jumps
 FARTHEST = 600.0  # seconds: ten times the lease
 LEASE = 60.0
 _PATIENCE = 240.0
@@ -42,7 +43,7 @@ def at_random(folder: Path, server: Postgres, cycles: int, seed: int) -> Jumped:
     jumping.prepare(server)
     common = {"folder": str(folder), "url": server.url, "lease": LEASE, "sweep": 0.1, "until_idle": True, "napping": 6}
     with Nursery() as nursery:
-        pids = [nursery.start(WORK, **common, produce=4 * cycles, seed=seed + n) for n in range(WORKERS)]
+        pids = [nursery.start(WORK, **common, produce=LETTERS * cycles, seed=seed + n) for n in range(WORKERS)]
         plug._wait_for_workers(server.url, WORKERS)
         for _ in range(cycles):
             time.sleep(rng.uniform(0.02, 0.2))

@@ -19,6 +19,8 @@ from tests.torture.history import History
 from tests.torture.runs.kills import LEASE, SWEEP, WORK, place_of
 from tests.torture.workload import wait_for
 
+from redrive.stores.sqlite.file.locks import FileHold
+
 if TYPE_CHECKING:
     from tests.torture.nursery import Nursery
 
@@ -72,25 +74,45 @@ def _leave_behind(nursery: Nursery, folder: Path, common: dict[str, object]) -> 
 
 def _lets_others_write(zombie: int, folder: Path) -> bool:
     """
-    Make sure that it was not stopped inside a transaction.
+    Make sure that it was not stopped inside a transaction, or while it holds the lock for writing around one.
 
-    Nobody could write then, and that is SQLite's promise, not a fault. It may take a step or two
+    No process could write then, and that is SQLite's promise, not a fault. It may take a step or two
     until it sleeps between two transactions.
     """
     for _ in range(100):
         wait_for(lambda: _stopped(zombie), 5, 0.001)
-        connection = apsw.Connection(str(folder / "redrive.db"))
-        try:
-            connection.execute("BEGIN IMMEDIATE; ROLLBACK")
-        except (apsw.BusyError, apsw.ProtocolError):
-            os.kill(zombie, signal.SIGCONT)
-            time.sleep(0.003)
-            os.kill(zombie, signal.SIGSTOP)
-        else:
+        if _is_free(str(folder / "redrive.db")):
             return True
-        finally:
-            connection.close()
+        os.kill(zombie, signal.SIGCONT)
+        time.sleep(0.003)
+        os.kill(zombie, signal.SIGSTOP)
     return False
+
+
+def _is_free(path: str) -> bool:
+    """Whether this process can take the lock for writing, and write."""
+    hold = FileHold.of(path, create=False)
+    try:
+        if not hold.take_write_lock(lambda _asked: False):
+            return False
+        try:
+            return _can_write(path)
+        finally:
+            hold.drop_write_lock()
+    finally:
+        hold.release()
+
+
+def _can_write(path: str) -> bool:
+    connection = apsw.Connection(path)
+    try:
+        connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+    except (apsw.BusyError, apsw.ProtocolError):
+        return False
+    else:
+        return True
+    finally:
+        connection.close()
 
 
 def _history(folder: Path) -> History:
