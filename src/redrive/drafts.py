@@ -20,7 +20,7 @@ import msgspec
 from redrive.core.checks.drafts import a_type, is_deep, is_header, no_letter, shown
 from redrive.core.checks.finite import check_finite
 from redrive.core.failures.describe import clean
-from redrive.core.letter import BYTES, JSON, Draft, Priority, UniqueIn, micros
+from redrive.core.letter import BYTES, JSON, AfterFailure, Draft, Priority, UniqueIn, micros
 from redrive.core.policy import RetryPolicy
 from redrive.engine.clock import new_id
 from redrive.errors import DraftError, PayloadError, PolicyError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 _DEPTH = 50  # steps on the way to what cannot be written
 _NAME = 40  # characters of a name in a path
+_LISTS = (tuple, list)  # what needs no look at abstract classes
 
 
 class DraftOptions(TypedDict, total=False):
@@ -45,6 +46,7 @@ class DraftOptions(TypedDict, total=False):
     queue: str | None  # the queue of the kind's handler if not given
     policy: RetryPolicy | str | None  # a retry policy of its own
     after: Iterable[str | UUID]  # ids of letters that must be delivered first
+    after_failure: AfterFailure  # when one of them is dead: wait on (the default), run all the same, or fail too
     metadata: Mapping[str, Any] | None  # plain data for people and queries
     headers: Iterable[tuple[str, bytes]]
     tenant: str | None  # whose letter it is
@@ -75,6 +77,7 @@ def make_draft(
     id: str | UUID | None = None,  # noqa: A002 - the letter's own word
     content_type: str | None = None,
     unique_in: UniqueIn = "kind",
+    after_failure: AfterFailure = "wait",
 ) -> Draft:
     """
     Return a letter to be; its options are those of `DraftOptions`.
@@ -82,7 +85,7 @@ def make_draft(
     *queue_of* names the queue of a kind for which no queue is given.
     """
     media, body = encode(payload, kind) if content_type is None else encoded(payload, kind, content_type)
-    return Draft(
+    draft = Draft(
         new_id() if id is None else uuid_of(id),  # by place: by name it takes four times as long
         queue_of(kind) if queue is None or queue == "" else text_of(queue),
         kind if type(kind) is str else text_of(kind),
@@ -101,8 +104,9 @@ def make_draft(
         () if headers == () else headers_of(headers, kind),
         {} if metadata is None else metadata_of(metadata, kind),
         () if after == () else ids_of(after, kind),
-        text_of(unique_in),
+        unique_in if type(unique_in) is str else text_of(unique_in),
     )
+    return draft if after_failure == "wait" else msgspec.structs.replace(draft, after_failure=after_failure)
 
 
 def encoded(payload: Any, kind: str, content_type: str) -> tuple[str, bytes]:
@@ -276,7 +280,9 @@ def metadata_of(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def drafts_of(given: Iterable[Draft]) -> tuple[Draft, ...]:
     """Return the drafts of one call, gone through once; raise DraftError for what are none."""
-    if isinstance(given, (Draft, str, bytes, Mapping)) or not isinstance(given, Iterable):
+    if type(given) not in _LISTS and (
+        isinstance(given, (Draft, str, bytes, Mapping)) or not isinstance(given, Iterable)
+    ):
         raise DraftError(f"cannot enqueue many of {shown(given)}: give a list of drafts, made by app.draft(…)")
     drafts = tuple(given)
     for at, draft in enumerate(drafts):
@@ -304,6 +310,7 @@ def policy_text(policy: RetryPolicy | str) -> str:
     if policy.function is not None or RetryPolicy.parse(policy.text) != policy:
         raise PolicyError(
             f"a letter cannot carry {policy!r}: functions and lists of errors cannot be kept with it; "
-            "give that policy to the handler instead"
+            "register the function, app.backoff('NAME', function), and give 'custom:name=NAME', or give that policy to "
+            "the handler"
         )
     return policy.text

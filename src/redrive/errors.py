@@ -95,7 +95,10 @@ class PlanNotFound(RedriveError):
 
     def __init__(self, plan_id: str) -> None:
         self.plan_id = plan_id
-        super().__init__(f"no plan has the id {plan_id!r}; starting a plan prints its id")
+        super().__init__(
+            f"no plan has the id {plan_id!r}; starting a plan prints its id, and "
+            "plans that have ended are removed after `retention_plans_days`"
+        )
 
 
 class MoveRefused(RedriveError):

@@ -3,8 +3,8 @@ When a dependency gets a rest.
 
 Owns the circuit breaker as a value: closed, open, half open with a few probes. The
 store keeps it, so that all workers share one. Knows no clock: the caller brings `now`,
-in seconds of any one clock. A clock that jumps back ends a rest early and never
-prolongs it: probes are few, a breaker that sticks is not.
+in seconds of any one clock. If the clock jumps back, a rest ends early: a
+few probes too many do less harm than a breaker that stays open.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from redrive.core.moves import Move
 from redrive.core.why import Why
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from redrive.core.letter import Draft, Failure
 
 MAX_TRIES = 50  # lines in the attempt log of the current cycle; the newest are kept
@@ -37,6 +39,8 @@ def accepted(draft: Draft, now: int) -> Letter:
         why=_ENQUEUED, unique_in=draft.unique_in,
         headers=draft.headers, metadata=copied(draft.metadata), after=draft.after,
     )  # fmt: skip
+    if draft.after_failure != "wait":
+        letter = replace(letter, after_failure=draft.after_failure)
     if draft.failure is None:
         return letter
     return (_to_retry if draft.retry else _collected)(letter, draft, draft.failure, now)
@@ -93,7 +97,7 @@ def settled(letter: Letter, move: Move, now: int) -> Letter:
     """Return *letter* after *move*, which counts its attempt or gives it back."""
     changes: dict[str, Any] = {} if move.failure is None else _error(letter, move.failure, now)
     if move.failure is not None:
-        changes["tries"] = logged(letter.tries, line_of(move, letter.attempts, now))
+        changes["tries"] = tried(letter, move, now)
     if move.policy or move.failure is not None:
         changes["applied_policy"] = move.policy or None
     if move.to is Status.PENDING:
@@ -110,6 +114,25 @@ def settled(letter: Letter, move: Move, now: int) -> Letter:
         updated_us=now,
         **changes,
     )
+
+
+def likeness(letter: Letter, move: Move) -> tuple[Hashable, ...]:
+    """
+    Return what `settled` looks at, besides the instant: letters with equal ones come to the same.
+
+    Two fields differ nevertheless if the move has a failure: the attempt log (`tried`) and the due time.
+    """
+    failure = move.failure
+    return (
+        move.to, move.why, move.counts, move.loss, move.policy, failure, move.delay if failure is None else None,
+        letter.queue, letter.kind, letter.attempts, letter.losses, letter.first_failed_us, letter.release,
+        letter.applied_policy,
+    )  # fmt: skip
+
+
+def tried(letter: Letter, move: Move, now: int) -> tuple[Try, ...]:
+    """Return the attempt log of *letter* after a *move* with a failure."""
+    return logged(letter.tries, line_of(move, letter.attempts, now))
 
 
 def replayed(letter: Letter, now: int, *, by: str, reason: str, plan: str, generation: int | None) -> Letter:

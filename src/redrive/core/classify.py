@@ -278,6 +278,15 @@ _LOOKED_AT = frozenset({"code", "errno", "headers", "response", "retry_after", "
 _HOOKS = frozenset({"__cause__", "__class__", "__dict__", "__getattr__", "__getattribute__", "exceptions"})
 
 
+def says_all(error: BaseException, rules: Rules) -> bool:
+    """Whether the class of *error*, its text and where it came from are all that a failure keeps of it."""
+    return (
+        _is_bare(error)
+        and (peek(error, "__context__") is None or peek(error, "__suppress_context__") is True)
+        and _by_class_alone(type(error), rules) is not None  # type: ignore[arg-type]  # see `_judge`
+    )
+
+
 def _is_bare(error: BaseException) -> bool:
     """Whether *error* itself carries nothing that a rule looks at: no cause, no status."""
     if type(type(error)) is not type:  # a class with a metaclass of its own can hide anything

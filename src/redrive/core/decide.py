@@ -36,6 +36,13 @@ class Counters(Protocol):
         """Claims lost with their process in this cycle."""
 
 
+class NextTry(msgspec.Struct, frozen=True):
+    """When we repeat an operation of our own that must not be given up, such as publishing a dead letter."""
+
+    delay: float
+    exhausted: bool  # it failed as often as the policy allows: the caller tries on, and reports it
+
+
 class Counted(msgspec.Struct, frozen=True):
     """The counters of a call that is no letter, or of a try that is only supposed."""
 
@@ -105,6 +112,24 @@ def after_fault(fault: str) -> Move:
         fingerprint=Why.REDRIVE_FAULT,
     )
     return Move(Status.FAILED, Why.REDRIVE_FAULT, failure=failure)
+
+
+def after_dead(dead: str, policy: str) -> Move:
+    """Return the move of a letter that fails because those of its `after` that *dead* names are dead."""
+    failure = Failure(
+        error_type="DependencyFailed",
+        message=f"it did not run, because it waits for {dead} and has after_failure=fail; replay that one, then this",
+        category=Category.PERMANENT,
+        rule="a letter of its after is dead",
+        terminal=True,
+        fingerprint=Why.AFTER_FAILED,
+    )
+    return Move(Status.FAILED, Why.AFTER_FAILED, counts=False, failure=failure, policy=policy)
+
+
+def next_try(failures: int, policy: RetryPolicy, draw: float) -> NextTry:
+    """Return when to repeat an operation of our own that has failed *failures* times in a row; there is no last try."""
+    return NextTry(policy.delay(failures, draw), failures >= policy.max_attempts)
 
 
 def is_retry(move: Move) -> bool:

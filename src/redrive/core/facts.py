@@ -239,6 +239,27 @@ class Orphaned(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
+class BackoffUnknown(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters name a backoff function that the worker does not know; it leaves them pending. Told once."""
+
+    name: ClassVar[str] = "redrive.backoff.unknown"
+    worker: str
+    backoff: str
+    queue: str
+    kind: str
+
+
+class TaskMoved(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed workflow was enqueued, retried, succeeded in a retry, was exhausted or archived."""
+
+    name: ClassVar[str] = "redrive.workflow.task"
+    queue: str
+    event: str  # enqueued, retried, succeeded, exhausted or archived
+    category: str
+    policy: str  # one of the workflow queue's words
+    count: int = 1
+
+
 class Faulted(msgspec.Struct, frozen=True, kw_only=True):
     """A worker met a fault of redrive's own; it fails the letter concerned, if any, and goes on."""
 
@@ -266,30 +287,10 @@ class StoreBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FACTS = (
-    Enqueued,
-    Delivered,
-    Retried,
-    Died,
-    GivenBack,
-    ClaimLost,
-    Rescued,
-    BreakerOpened,
-    BreakerClosed,
-    QueuePaused,
-    QueueResumed,
-    Replayed,
-    Archived,
-    Restored,
-    Purged,
-    Edited,
-    WorkerStarted,
-    WorkerStopped,
-    Abandoned,
-    Orphaned,
-    Faulted,
-    StoreAway,
-    StoreBack,
-)
+    Enqueued, Delivered, Retried, Died, GivenBack, ClaimLost, Rescued, BreakerOpened, BreakerClosed, QueuePaused,
+    QueueResumed, Replayed, Archived, Restored, Purged, Edited, WorkerStarted, WorkerStopped, Abandoned, Orphaned,
+    BackoffUnknown, TaskMoved, Faulted, StoreAway, StoreBack,
+)  # fmt: skip
 
 Fact = (
     Enqueued
@@ -312,6 +313,8 @@ Fact = (
     | WorkerStopped
     | Abandoned
     | Orphaned
+    | BackoffUnknown
+    | TaskMoved
     | Faulted
     | StoreAway
     | StoreBack

@@ -67,6 +67,15 @@ def check_verb(verb: str, letter_id: str, status: Status) -> None:
         raise MoveRefused(message)
 
 
+def check_purge(letter_id: str, waiting: str | None) -> None:
+    """Raise MoveRefused if letter *waiting* waits for this one: it would wait in vain."""
+    if waiting is not None:
+        raise MoveRefused(
+            f"cannot purge letter {letter_id!r}: letter {waiting!r} waits for it; archive that one first, or restore "
+            "this one and let it be delivered"
+        )
+
+
 EDITABLE = (Status.PENDING, Status.FAILED, Status.ARCHIVED)
 
 

@@ -48,6 +48,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0  # letters that matched, but had moved before the plan could act on them
     state: PlanState = PlanState.RUNNING
     created_us: int = 0
+    ended_us: int = 0  # when it was done or halted; 0 while it is open
     generation: int | None = None
     rate: float | None = None  # act on at most so many letters a second
     holder: str = ""  # the process that carries it out
@@ -79,7 +80,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 def begun(plan: Plan, token: int, now_us: int) -> Plan:
     """Return *plan* as a store keeps it first: named, cut off at *token*, with nothing done yet."""
-    fresh = {"cursor": "", "acted": 0, "skipped": 0, "holder": "", "held_until": 0, "held": False}
+    fresh = {"cursor": "", "acted": 0, "skipped": 0, "ended_us": 0, "holder": "", "held_until": 0, "held": False}
     state = plan.state if plan.is_open else PlanState.RUNNING
     return replace(plan, id=plan.name(token, now_us), cutoff=str(token), created_us=now_us, state=state, **fresh)
 
@@ -89,9 +90,9 @@ def room(plan: Plan, limit: int) -> int:
     return limit if plan.limit is None else min(limit, plan.limit - plan.acted)
 
 
-def advance(plan: Plan, *, cursor: str, acted: int, skipped: int, further: bool) -> Plan:
+def advance(plan: Plan, *, cursor: str, acted: int, skipped: int, further: bool, now_us: int) -> Plan:
     """
-    Return *plan* after a page that looked as far as *cursor*.
+    Return *plan* after a page, carried out at *now_us*, that looked as far as *cursor*.
 
     *skipped* counts the letters that matched the query and the cut-off when the store looked, but had moved when it
     came to act. A letter that does not match counts nowhere. The plan ends when no letter that could match is left
@@ -100,7 +101,17 @@ def advance(plan: Plan, *, cursor: str, acted: int, skipped: int, further: bool)
     done = not further or plan.acted + acted == plan.limit
     state = PlanState.DONE if done else plan.state
     after = replace(plan, cursor=cursor, acted=plan.acted + acted, skipped=plan.skipped + skipped, state=state)
-    return let_go(after) if done else after
+    return _ended(after, now_us) if done else after
+
+
+def _ended(plan: Plan, now_us: int) -> Plan:
+    """Return *plan*, done or halted at *now_us*, with no process that carries it out."""
+    return replace(let_go(plan), ended_us=now_us)
+
+
+def is_over(plan: Plan, before_us: int) -> bool:
+    """Say whether retention may remove *plan*: it ended at *before_us* or earlier. An open plan is never over."""
+    return not plan.is_open and plan.ended_us <= before_us
 
 
 # ---------------------------------------------------------------------- who carries it out
@@ -127,16 +138,18 @@ def as_read(plan: Plan, now: int) -> Plan:
     return plan if plan.held is held else replace(plan, held=held)
 
 
-def changed(plan: Plan, verb: str, *, rate: float | None = None) -> Plan:
+def changed(plan: Plan, verb: str, *, now_us: int, rate: float | None = None) -> Plan:
     """
-    Return *plan* after an operator's pause, resume or halt; a *rate* that is given replaces the plan's.
+    Return *plan* after an operator's pause, resume or halt at *now_us*; a *rate* that is given replaces the plan's.
 
     The process that carries it out sees the change before its next page. Raise MoveRefused if the plan has ended.
     """
     if not plan.is_open and _CHANGES[verb] is not plan.state:
         raise MoveRefused(f"cannot {verb} plan {plan.id!r}: it is {plan.state}, and stays so; start another plan")
     after = replace(plan, state=_CHANGES[verb], rate=plan.rate if rate is None else rate)
-    return after if after.state is PlanState.RUNNING else let_go(after)
+    if after.state is PlanState.RUNNING:
+        return after
+    return let_go(after) if after.is_open or not plan.is_open else _ended(after, now_us)
 
 
 def page_size(rate: float | None, page: int = PAGE) -> int:

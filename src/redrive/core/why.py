@@ -30,6 +30,7 @@ class Why(StrEnum):
     EXHAUSTED = "exhausted"  # no attempts are left
     OUT_OF_TIME = "out of time"  # the policy's total time is used up
     REDRIVE_FAULT = "redrive_fault"
+    AFTER_FAILED = "after_failed"  # a letter that it waits for is dead, and it said that it fails with it
 
     # the claim was lost with its process
     WORKER_LOST = "worker lost"
@@ -46,6 +47,7 @@ class Why(StrEnum):
     SHUTDOWN = "shutdown"
     STOPPED = "stopped"
     HELD_BY_BREAKER = "held by breaker {}"
+    UNKNOWN_BACKOFF = "its backoff function {} is not registered in this worker"
     TOO_MANY_THREADS = "too many threads hang in handlers that ran out of time"
     NO_WORKER_PROCESS = "no worker process can start: {}"
 

@@ -7,14 +7,17 @@ something, the desk announces the fact after the store said yes. Knows no termin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from redrive.core.facts import Edited, QueuePaused, QueueResumed, fact_of_act
 from redrive.core.plan import PlanState
 from redrive.core.policy import RetryPolicy
 from redrive.core.query import parse
-from redrive.desk import acts, audit, dlq, edit, explain, group, inspect, outcome, queues, stats, subscriptions, views
-from redrive.desk import plan as plans
+from redrive.desk import dlq
+from redrive.desk.act import acts, edit, outcome, queues, subscriptions
+from redrive.desk.act import plan as plans
+from redrive.desk.look import audit, explain, group, inspect, lens, stats, views
+from redrive.errors import PolicyError
 from redrive.stores.contract import Subscription
 
 if TYPE_CHECKING:
@@ -23,17 +26,19 @@ if TYPE_CHECKING:
     from redrive.core.facts import Fact
     from redrive.core.letter import Letter
     from redrive.core.plan import Plan, Step
-    from redrive.desk.acts import Done
-    from redrive.desk.audit import AuditLine
+    from redrive.core.query import Lens
+    from redrive.desk.act.acts import Done
+    from redrive.desk.act.edit import EditedLetter
+    from redrive.desk.act.outcome import PlanOutcome
+    from redrive.desk.act.plan import PlanView, Preview
+    from redrive.desk.act.queues import QueueView
     from redrive.desk.dlq import DlqEventDetail, DlqEvents
-    from redrive.desk.edit import EditedLetter
-    from redrive.desk.explain import Explanation, WhatIf
-    from redrive.desk.group import GroupView
-    from redrive.desk.outcome import PlanOutcome
-    from redrive.desk.plan import PlanView, Preview
-    from redrive.desk.queues import QueueView
-    from redrive.desk.stats import Stats
-    from redrive.desk.views import LetterSheet, Listing
+    from redrive.desk.look.audit import AuditLine
+    from redrive.desk.look.explain import Explanation, WhatIf
+    from redrive.desk.look.group import GroupView
+    from redrive.desk.look.lens import LensView
+    from redrive.desk.look.stats import Stats
+    from redrive.desk.look.views import LetterSheet, Listing
     from redrive.stores.contract import Page, Store
 
     OpenStore = Callable[[], Awaitable[Store]]
@@ -87,9 +92,25 @@ class Desk:
         """Count the letters that match, but not beyond *at_most*."""
         return await (await self._store()).count(parse(query), at_most=at_most)
 
-    async def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
-        """Return the failed letters that match in groups, biggest first, each with a verdict."""
-        return (await group.groups(await self._store(), query, limit=limit)).groups
+    @overload
+    async def groups(
+        self, query: str = "", *, by: Literal["fingerprint"] = "fingerprint", limit: int = 50
+    ) -> list[GroupView]: ...
+    @overload
+    async def groups(self, query: str = "", *, by: Lens, limit: int = 50) -> list[LensView]: ...
+    async def groups(
+        self, query: str = "", *, by: str = "fingerprint", limit: int = 50
+    ) -> list[GroupView] | list[LensView]:
+        """
+        Return the failed letters that match in groups, biggest first: by fingerprint with a verdict, or by a lens.
+
+        A lens is origin, kind, category, error_type, release or tenant. Such a group has the query that finds its
+        letters, and no verdict.
+        """
+        store = await self._store()
+        if by != "fingerprint":
+            return (await lens.groups_by(store, by, query, limit=limit)).groups
+        return (await group.groups(store, query, limit=limit)).groups
 
     async def stats(self, *, weeks: int = stats.WEEKS) -> Stats:
         """Return the books and their breakdowns, and what failed in each of the last *weeks*."""
@@ -102,6 +123,11 @@ class Desk:
     async def what_if(self, letter_id: str, policy: RetryPolicy | str) -> WhatIf:
         """Return the schedule that another policy would have given to the letter."""
         wanted = RetryPolicy.parse(policy) if isinstance(policy, str) else policy
+        if wanted.name and wanted.function is None:
+            raise PolicyError(
+                f"cannot say what {wanted.text!r} would have done: its function is known to workers alone; give "
+                "RetryPolicy.custom(function)"
+            )
         return explain.what_if(await self.show(letter_id), wanted)
 
     async def audit(self, *, limit: int = 100) -> list[AuditLine]:

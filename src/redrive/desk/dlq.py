@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from redrive.core.query import Query, parse
-from redrive.desk import inspect, views
-from redrive.desk.acts import act
-from redrive.desk.views import CycleView, TryView
+from redrive.desk.act.acts import act
+from redrive.desk.look import inspect, views
+from redrive.desk.look.views import CycleView, TryView
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
-    from redrive.desk.acts import Done
+    from redrive.desk.act.acts import Done
     from redrive.stores.contract import Store
 
 
@@ -73,7 +73,7 @@ async def list_dlq_events(
 
 
 async def get_dlq_event_detail(store: Store, event_id: str) -> DlqEventDetail:
-    """Return all of one letter, whatever its status is by now; raise LetterNotFound."""
+    """Return all of one letter, in any status; raise LetterNotFound."""
     letter = await inspect.show(store, event_id)
     sheet = views.sheet(letter)
     return DlqEventDetail(

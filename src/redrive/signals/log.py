@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redrive.core.facts import Fact
 
 _STANDARD = logging.getLogger("redrive")
+_NUMBERS = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
 
 LEVELS: dict[type, str] = {
     facts.Enqueued: "debug",
@@ -45,6 +46,8 @@ LEVELS: dict[type, str] = {
     facts.WorkerStopped: "info",
     facts.Abandoned: "warning",
     facts.Orphaned: "warning",
+    facts.BackoffUnknown: "warning",
+    facts.TaskMoved: "debug",
     facts.Faulted: "error",
     facts.StoreAway: "error",
     facts.StoreBack: "info",
@@ -52,30 +55,65 @@ LEVELS: dict[type, str] = {
 
 
 def log_facts(fact: Fact) -> None:
-    """Write one line about *fact*."""
+    """Write one line about *fact*, unless the log filters its level."""
+    with contextlib.suppress(Exception):  # see `write`
+        logger, level = _logger(), LEVELS[type(fact)]
+        if _takes(logger, level):
+            _write(logger, level, fact.name, _fields(fact))
+
+
+def _fields(fact: Fact) -> dict[str, Any]:
     fields = msgspec.structs.asdict(fact)
     if isinstance(fact, facts.Died):
         fields |= fact.event  # a search by the names of the outbox's columns finds the line
     if isinstance(fact, facts.GivenBack):
         fields["formerly"] = fact.formerly
-    write(LEVELS[type(fact)], fact.name, fields)
+    return fields
 
 
 def write(level: str, event: str, fields: dict[str, Any]) -> None:
     """Write one line about *event* to the application's log; a log that cannot be written stops no letter."""
     with contextlib.suppress(Exception):  # a closed stream, a full disk: there is nowhere else to report it
-        _write(level, event, fields)
+        logger = _logger()
+        if _takes(logger, level):
+            _write(logger, level, event, fields)
 
 
-def _write(level: str, event: str, fields: dict[str, Any]) -> None:
-    trace = "\n".join(_safe(line) for line in fields.pop("traceback", "").splitlines())
-    if structlog.is_configured():
-        safe = {name: _safe(value) for name, value in fields.items()}
-        safe |= {"exception": trace} if trace else {}  # structlog formats a traceback under this name
-        getattr(structlog.get_logger("redrive"), level)(event, **safe)
-    elif _STANDARD.isEnabledFor(number := logging.getLevelNamesMapping()[level.upper()]):
-        text = " ".join(f"{name}={_safe(fields[name])!r}" for name in fields)
-        _STANDARD.log(number, "%s %s%s", event, text, f"\n{trace}" if trace else "")
+def _logger() -> Any:
+    """Return structlog's logger if the application configured it, else the standard library's."""
+    return structlog.get_logger("redrive").bind() if structlog.is_configured() else _STANDARD
+
+
+def _takes(logger: Any, level: str) -> bool:
+    """Whether *logger* writes lines of *level*; a line that it filters should cost nothing."""
+    name = "isEnabledFor" if logger is _STANDARD else "is_enabled_for"
+    enabled = getattr(logger, name, None)  # a logger of the application's own may have no such method
+    return enabled is None or bool(enabled(_NUMBERS[level]))
+
+
+def _write(logger: Any, level: str, event: str, fields: dict[str, Any]) -> None:
+    trace = _safe_lines(fields.pop("traceback", ""))
+    if logger is _STANDARD:
+        text = " ".join([f"{name}={_plain(value)!r}" for name, value in fields.items()])
+        logger.log(_NUMBERS[level], "%s %s%s", event, text, f"\n{trace}" if trace else "")
+        return
+    safe = {name: _safe(value) for name, value in fields.items()}
+    safe |= {"exception": trace} if trace else {}  # structlog formats a traceback under this name
+    getattr(logger, level)(event, **safe)
+
+
+def _plain(value: Any) -> Any:
+    """Return *value*, an enum as its text and a tuple as a list; `repr` escapes what a terminal would obey."""
+    if isinstance(value, str):
+        return str(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _safe_lines(text: str) -> str:
+    """Return *text* with each of its lines safe for a terminal."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "\n".join(_safe(line) for line in text.splitlines())
 
 
 def _safe(value: Any) -> Any:
@@ -88,10 +126,8 @@ def _safe(value: Any) -> Any:
 
 def logs_routine() -> bool:
     """Whether the log takes facts about every letter; the app asks once, because the check costs time."""
-    if not structlog.is_configured():
-        return _STANDARD.isEnabledFor(logging.DEBUG)
-    enabled = getattr(structlog.get_logger("redrive").bind(), "is_enabled_for", None)
-    return enabled is not None and bool(enabled(logging.DEBUG))
+    logger = _logger()
+    return (logger is _STANDARD or hasattr(logger, "is_enabled_for")) and _takes(logger, "debug")
 
 
 def configure(level: str, form: str) -> None:

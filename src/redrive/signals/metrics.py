@@ -17,6 +17,7 @@ from redrive.core.breaker import BreakerState
 from redrive.core.failures.describe import clean
 from redrive.core.letter import Status
 from redrive.core.why import Why, why_of
+from redrive.stores.spooling import spool_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,7 +67,7 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
         "redrive_letters_given_back_total",
         "counter",
         (*_LETTER, "why"),
-        "Letters given back with their attempt; why is breaker, caution, engine, pause, shutdown, slow or other.",
+        "Letters given back with their attempt; why: backoff, breaker, caution, engine, pause, shutdown, slow, other.",
     ),
     Metric(
         "redrive_letters_released_total",
@@ -99,6 +100,18 @@ FACT_METRICS = (  # counted by each process, from 0 when it starts
         "counter",
         _LETTER,
         "Times that a kind was seen waiting without a handler.",
+    ),
+    Metric(
+        "redrive_backoffs_unknown_total",
+        "counter",
+        _LETTER,
+        "Names of backoff functions that letters carry and a worker does not know.",
+    ),
+    Metric(
+        "redrive_workflow_tasks_total",
+        "counter",
+        ("queue", "event", "category", "policy"),
+        "Failed workflows; event is enqueued, retried, succeeded, exhausted or archived.",
     ),
     Metric("redrive_faults_total", "counter", (), "Faults of redrive's own that a worker met and survived."),
     Metric("redrive_store_outages_total", "counter", (), "Times that this process lost its store."),
@@ -135,7 +148,15 @@ STORE_METRICS = (  # read from the store: the same from every process
     Metric("redrive_workers_alive", "gauge", (), "Workers with a current heartbeat."),
 )
 
-METRICS = (*FACT_METRICS, *STORE_METRICS)
+SPOOL_METRICS = (  # read from the file of the spool, if there is one: also while the store is away
+    Metric("redrive_spool_waiting", "gauge", (), "Letters in the spool that are not in their store yet."),
+    Metric("redrive_spool_refused", "gauge", (), "Letters in the spool that their store refused; `redrive spool ls`."),
+    Metric("redrive_spool_limit", "gauge", (), "How many letters the spool can hold."),
+    Metric("redrive_spool_forwarded_total", "counter", (), "Letters that went from the spool into their store."),
+    Metric("redrive_spool_duplicates_total", "counter", (), "Letters of the spool that their store already had."),
+)
+
+METRICS = (*FACT_METRICS, *STORE_METRICS, *SPOOL_METRICS)
 
 
 # ---------------------------------------------------------------------- from facts
@@ -186,6 +207,10 @@ def _given_back(fact: facts.GivenBack) -> Iterable[Measure]:
         yield Measure(metric, (fact.queue, fact.kind, _why(fact.why)), fact.count)
 
 
+def _task(fact: facts.TaskMoved) -> Iterable[Measure]:
+    yield Measure("redrive_workflow_tasks_total", (fact.queue, fact.event, fact.category, fact.policy), fact.count)
+
+
 def _purged(fact: facts.Purged) -> Iterable[Measure]:
     yield Measure("redrive_letters_purged_total", ("retention" if fact.by == "retention" else "operator",), fact.count)
 
@@ -200,6 +225,7 @@ _GIVEN_BACK = {  # in one word, why a claim was given back
     Why.STOPPED: "shutdown",
     Why.TOO_MANY_THREADS: "engine",
     Why.NO_WORKER_PROCESS: "engine",
+    Why.UNKNOWN_BACKOFF: "backoff",
 }
 
 
@@ -229,6 +255,8 @@ _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
     facts.WorkerStopped: _acts("redrive_workers_stopped_total"),
     facts.Abandoned: _acts("redrive_handlers_abandoned_total"),
     facts.Orphaned: lambda fact: (Measure("redrive_orphans_seen_total", (fact.queue, fact.kind), 1),),
+    facts.BackoffUnknown: _letters("redrive_backoffs_unknown_total"),
+    facts.TaskMoved: _task,
     facts.Faulted: _acts("redrive_faults_total"),
     facts.StoreAway: _acts("redrive_store_outages_total"),
     facts.StoreBack: _acts("redrive_store_recoveries_total"),
@@ -236,6 +264,21 @@ _MEASURES: dict[type, Callable[[Any], Iterable[Measure]]] = {
 
 
 # ---------------------------------------------------------------------- from a store
+
+
+async def spool_readings(store: Store) -> list[Measure]:
+    """Return what the spool in front of *store* holds now; nothing if it has none."""
+    spool = spool_of(store)
+    if spool is None:
+        return []
+    found = await spool.spooled()
+    return [
+        Measure("redrive_spool_waiting", (), found.waiting),
+        Measure("redrive_spool_refused", (), found.refused),
+        Measure("redrive_spool_limit", (), found.limit),
+        Measure("redrive_spool_forwarded_total", (), found.forwarded),
+        Measure("redrive_spool_duplicates_total", (), found.duplicates),
+    ]
 
 
 async def readings(store: Store) -> list[Measure]:

@@ -12,7 +12,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.errors import SettingsError, StoreError
-from redrive.signals.metrics import FACT_METRICS, METRICS, STORE_METRICS, Bounded, Measure, Metric, measures, readings
+from redrive.signals.metrics import (
+    FACT_METRICS,
+    METRICS,
+    SPOOL_METRICS,
+    STORE_METRICS,
+    Bounded,
+    Measure,
+    Metric,
+    measures,
+    readings,
+    spool_readings,
+)
+from redrive.stores.spooling import spool_of
 
 try:
     import prometheus_client as client
@@ -23,7 +35,7 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
     from redrive.core.facts import Fact
     from redrive.signals.hub import Hub
@@ -66,33 +78,40 @@ class StoreCollector:
     Reads a store at each scrape, on the store's own event loop.
 
     A store that does not answer shows as `redrive_store_up 0` and nothing else: its letters are unknown, not zero.
+    What waits in a spool in front of it is known all the same.
     """
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, *, patience: float = _PATIENCE) -> None:
         self._store, self._loop, self._patience = store, loop, patience
         self._bounded = Bounded()
+        self._metrics = (*STORE_METRICS, *SPOOL_METRICS) if spool_of(store) else STORE_METRICS
 
     def describe(self) -> list[Any]:
         """Return the metrics without values, so that registering them does not read the store."""
-        return [family(metric) for metric in STORE_METRICS]
+        return [family(metric) for metric in self._metrics]
 
     def collect(self) -> Iterator[Any]:
         """Yield what the store holds."""
         counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        for name, labels, amount in self._read():
+        for name, labels, amount in [*self._read_store(), *self._read(spool_readings(self._store))]:
             counts[name, self._bounded(_BY_NAME[name], labels)] += amount  # type: ignore[assignment]  # floats count too
-        families = {metric.name: family(metric) for metric in STORE_METRICS}
+        families = {metric.name: family(metric) for metric in self._metrics}
         for (name, labels), amount in counts.items():
             families[name].add_metric(labels, amount)
         yield from families.values()
 
-    def _read(self) -> list[Measure]:
-        asked = asyncio.run_coroutine_threadsafe(readings(self._store), self._loop)
+    def _read_store(self) -> list[Measure]:
+        spool = spool_of(self._store)
+        is_away = spool is not None and spool.is_away  # known already: the scrape need not wait
+        return ([] if is_away else self._read(readings(self._store))) or [Measure("redrive_store_up", (), 0)]
+
+    def _read(self, reading: Coroutine[Any, Any, list[Measure]]) -> list[Measure]:
+        asked = asyncio.run_coroutine_threadsafe(reading, self._loop)
         try:
             return asked.result(self._patience)
         except (StoreError, TimeoutError):
             asked.cancel()
-            return [Measure("redrive_store_up", (), 0)]
+            return []
 
 
 class MetricsPage:

@@ -26,6 +26,7 @@ _NESTED = frozenset({dict, list, tuple})
 _SHOWN = 40
 _VOWELS = ("a", "e", "i", "o", "u")
 _NAMES = ("id", "queue", "kind", "content_type")
+_AFTER_FAILURE = ("wait", "run", "fail")
 _UNIQUE_IN = ("kind", "queue")
 _TEXTS = ("key", "idempotency_key", "policy", "origin", "handler", "tenant")
 
@@ -53,6 +54,10 @@ def _problems(draft: Draft) -> Iterator[str]:
         yield from _collected(draft)
     if draft.retry and draft.failure is None:
         yield "retry is True without a failure; give the failure that it is retried after, or leave retry out"
+    if draft.after_failure not in _AFTER_FAILURE:
+        yield f"after_failure is {shown(draft.after_failure)} and must be 'wait', 'run' or 'fail'"
+    elif draft.after_failure != "wait" and not draft.after:
+        yield f"after_failure is {draft.after_failure!r} without after; name the letters that it waits for"
     yield from _keys(draft)
 
 
@@ -82,7 +87,7 @@ def _numbers(draft: Draft) -> Iterator[str]:
 
 
 def _collected(draft: Draft) -> Iterator[str]:
-    if type(draft.headers) is not tuple or not all(map(is_header, draft.headers)):
+    if type(draft.headers) is not tuple or not are_headers(draft.headers):
         yield "headers must be a tuple of pairs of str and bytes"
     if type(draft.after) is not tuple or not all(type(each) is str for each in draft.after):
         yield "after must be a tuple of ids"
@@ -102,8 +107,18 @@ def is_header(pair: object) -> bool:
     return isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is str and type(pair[1]) is bytes  # noqa: PLR2004
 
 
+def are_headers(pairs: tuple[object, ...]) -> bool:
+    """Whether all *pairs* are headers; in one loop, because sources give many of them."""
+    for pair in pairs:
+        if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str or type(pair[1]) is not bytes:  # noqa: PLR2004
+            return all(map(is_header, pairs))
+    return True
+
+
 def is_deep(value: Any) -> bool:
     """Whether plain data is nested in more levels than every reader bears."""
+    if type(value) is dict and _NESTED.isdisjoint(map(type, value.values())):
+        return False  # what most metadata is
     level, depth = [value], 0
     while level:
         depth += 1

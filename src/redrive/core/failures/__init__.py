@@ -1,1 +1,1 @@
-"""What failures are made of: exceptions as plain data, what errors of others mean, what makes two failures the same."""
+"""What failures are made of: exceptions as plain data, what known errors mean, what makes two failures the same."""

@@ -3,7 +3,7 @@ What an exception says, as plain data.
 
 Owns reading exceptions that may be hostile: texts that raise, are no text or are
 100 MB long, control characters, lone surrogates, groups of thousands, causes that run
-in circles. Whatever is read here can be stored, sent and shown. Judges nothing.
+in circles. What is read here can be stored, sent and shown. Judges nothing.
 """
 
 from __future__ import annotations
@@ -162,9 +162,17 @@ def _line(error: BaseException) -> str:
 # ---------------------------------------------------------------------- where it happened
 
 
+Step = tuple[str, str, str, int]  # module, function, file, line
+
+
 def frames_of(error: BaseException) -> tuple[str, ...]:
     """Return "module:function" of the frames in the user's code, or of all if there are none, outermost first."""
-    places = [place_of(entry.tb_frame) for entry in walk(error)]
+    return _frames_in(steps_of(error))
+
+
+@lru_cache(maxsize=512)  # see `_place`
+def _frames_in(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    places = [place_of(step) for step in steps]
     theirs = [place for place in places if not place.is_ours]
     in_app = [place for place in theirs if not place.is_library]
     return tuple(place.name for place in (in_app or theirs)[-FRAMES_LIMIT:])
@@ -178,9 +186,9 @@ class CodePlace(NamedTuple):
     is_library: bool  # installed, or the standard library's
 
 
-def place_of(frame: FrameType) -> CodePlace:
-    """Return which function *frame* ran."""
-    return _place(_module(frame), frame.f_code.co_qualname, frame.f_code.co_filename)
+def place_of(step: Step) -> CodePlace:
+    """Return which function *step* was in."""
+    return _place(step[0], step[1], step[2])
 
 
 @lru_cache(maxsize=2048)  # the same few lines fail a thousand times
@@ -190,16 +198,18 @@ def _place(module: str, function: str, path: str) -> CodePlace:
     return CodePlace(clean(f"{module}:{function}", NAME_LIMIT), _is_ours(module), is_library)
 
 
-def walk(error: BaseException) -> deque[TracebackType]:
-    """Return the innermost entries of a traceback: a deep recursion has thousands, and only its end tells something."""
-    entries: deque[TracebackType] = deque(maxlen=4 * FRAMES_LIMIT)
+def steps_of(error: BaseException) -> tuple[Step, ...]:
+    """Return the innermost steps of a traceback: a deep recursion has thousands, and only its end tells something."""
+    steps: deque[Step] = deque(maxlen=4 * FRAMES_LIMIT)
     entry = peek(error, "__traceback__")
     for _ in range(_WALK_LIMIT):
         if type(entry) is not TracebackType:
             break
-        entries.append(entry)
+        frame = entry.tb_frame
+        code = frame.f_code
+        steps.append((_module(frame), code.co_qualname, code.co_filename, entry.tb_lineno or 0))
         entry = entry.tb_next
-    return entries
+    return tuple(steps)
 
 
 def _module(frame: FrameType) -> str:

@@ -1,5 +1,5 @@
 """
-What errors of others mean.
+What the errors of other libraries mean.
 
 Owns the tables that `classify` reads: exception classes by name, so that nothing is
 imported for them; HTTP and gRPC statuses; errno; texts. Knows no rule: a policy

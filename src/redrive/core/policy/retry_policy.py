@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from math import inf, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, TypedDict, Unpack
 
 from redrive.core.policy import text as policy_text
+from redrive.core.policy.problems import LONGEST, problems_of, span_of
 from redrive.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 MINUTE = 60.0
 _DOUBLE = 2.0
-LONGEST = 10 * 365 * 86_400.0  # ten years: longer spans are slips, and would not fit a store's clock
 ErrorNames = tuple[type[BaseException] | str, ...]
 
 
@@ -68,6 +68,7 @@ class RetryPolicy:
     terminal_errors: ErrorNames = ()
     retryable_errors: ErrorNames = ()
     function: Callable[[int], float] | None = None
+    name: str = ""  # of a registered backoff function: letters can carry it, and workers look the function up
     span: float = field(init=False, compare=False, default=0.0)  # of additive jitter, in seconds
     text: str = field(init=False, compare=False, default="")  # canonical; `parse` reads it
 
@@ -78,11 +79,11 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         """Check everything, then keep what hot paths read."""
-        problems = list(_problems(self))
+        problems = problems_of(self)
         if problems:
             raise PolicyError(f"this {self.backoff} retry policy makes no sense: " + "; ".join(problems))
         kept = {name: float(getattr(self, name)) for name in ("first", "cap", "multiplier")}
-        kept["span"] = span = _span(self.jitter) or 0.0
+        kept["span"] = span = span_of(self.jitter) or 0.0
         for name, value in kept.items():
             object.__setattr__(self, name, value)
         if self.jitter.startswith("additive"):
@@ -202,6 +203,30 @@ class RetryPolicy:
         )
 
     @classmethod
+    def named(
+        cls,
+        name: str,
+        cap: float = 300,
+        max_attempts: int = 5,
+        jitter: str = "none",
+        **limits: Unpack[Limits],
+    ) -> RetryPolicy:
+        """
+        Wait what the function that is registered as *name* returns: `app.backoff(name, function)`.
+
+        A letter can carry such a policy. A worker without a function of that name leaves the letter pending.
+        """
+        return cls(
+            backoff=Backoff.CUSTOM,
+            name=name,
+            first=0.0,
+            cap=cap,
+            max_attempts=max_attempts,
+            jitter=jitter,
+            **limits,
+        )
+
+    @classmethod
     def inbox(cls, base: float = 5, cap: float = 300, max_attempts: int = 5) -> RetryPolicy:
         """Return the inbox's policy: min(base * 2**attempts, cap) after try number *attempts*."""
         return cls.exponential(min(2 * base, cap), cap, max_attempts=max_attempts, jitter="none")
@@ -281,73 +306,17 @@ class RetryPolicy:
 
     def _ask(self, attempt: int) -> float:
         try:
-            wait = float(self.function(attempt))  # type: ignore[misc]  # checked on construction
+            wait = float(self.function(attempt))  # type: ignore[misc]  # one without is caught, too
         except Exception:  # noqa: BLE001 - a user's function may raise anything, and the letter still needs a wait
             return self.cap
         return max(0.0, wait) if isfinite(wait) else self.cap
-
-
-# ---------------------------------------------------------------------- what makes sense
-
-
-def _problems(policy: RetryPolicy) -> list[str]:
-    spans = [_span_problem(name, getattr(policy, name)) for name in ("first", "cap")]
-    if policy.total is not None:
-        spans.append(_span_problem("total", policy.total))
-    found = [problem for problem in spans if problem]
-    if not found and policy.first > policy.cap:
-        found.append(f"its first wait of {policy.first:g} s is above its cap of {policy.cap:g} s")
-    if not _is_number(policy.multiplier) or policy.multiplier < 1:
-        found.append(f"multiplier is {policy.multiplier!r} and must be a number from 1 up")
-    if type(policy.max_attempts) is not int or policy.max_attempts < 1:
-        found.append(f"max_attempts is {policy.max_attempts!r} and must be a whole number from 1 up (it counts tries)")
-    if policy.backoff is Backoff.NEVER and policy.max_attempts != 1:
-        found.append("never tries once; make it by RetryPolicy.never()")
-    if _span(policy.jitter) is None:
-        found.append(f"jitter is {policy.jitter!r} and must be none, full, equal or additive(SECONDS)")
-    if (policy.backoff is Backoff.CUSTOM) != callable(policy.function):
-        found.append("a custom policy, and no other, needs a function that takes the number of the try")
-    return found + _list_problems("terminal_errors", policy) + _list_problems("retryable_errors", policy)
-
-
-def _span_problem(name: str, value: object) -> str:
-    if _is_number(value) and 0 <= value <= LONGEST:  # type: ignore[operator]
-        return ""
-    return f"{name} is {value!r} and must be a number of seconds from 0 to {LONGEST:.0f}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -inf < value < inf
-
-
-def _span(jitter: object) -> float | None:
-    """Return the span of additive jitter, 0 for the other kinds, None for what is no jitter."""
-    if jitter in ("none", "full", "equal"):
-        return 0.0
-    if not (isinstance(jitter, str) and jitter.startswith("additive(") and jitter.endswith(")")):
-        return None
-    try:
-        span = float(jitter[len("additive(") : -1])
-    except ValueError:
-        return None
-    return span if 0 <= span <= LONGEST else None
-
-
-def _list_problems(name: str, policy: RetryPolicy) -> list[str]:
-    if not isinstance(getattr(policy, name), (tuple, list, set, frozenset)):
-        return [f"{name} must be a tuple of exception classes or their names, such as (ValueError,)"]
-    return [
-        f"{name} holds {entry!r}, which is neither an exception class nor the name of one"
-        for entry in getattr(policy, name)
-        if not (isinstance(entry, str) or (isinstance(entry, type) and issubclass(entry, BaseException)))
-    ]
 
 
 # ---------------------------------------------------------------------- as text
 
 
 def _text(policy: RetryPolicy) -> str:
-    if policy.backoff is Backoff.CUSTOM:
+    if policy.backoff is Backoff.CUSTOM and not policy.name:
         name = getattr(policy.function, "__qualname__", type(policy.function).__name__)
         settings = {"function": name, "cap": policy.cap, "max_attempts": policy.max_attempts}
         return policy_text.write(policy.backoff, settings)
@@ -365,7 +334,8 @@ def _setting(policy: RetryPolicy, key: str) -> str | float | None:
 @lru_cache(maxsize=256)  # a letter may carry its own policy, and thousands the same
 def _parse(text: str) -> RetryPolicy:
     name, settings = policy_text.read(text)
-    made: RetryPolicy = getattr(RetryPolicy, name)(**settings)
+    maker = "named" if name == Backoff.CUSTOM else name
+    made: RetryPolicy = getattr(RetryPolicy, maker)(**settings)
     return made
 
 

@@ -2,7 +2,7 @@
 How a retry policy is written and read.
 
 Owns the text form, such as `exponential:first=1,cap=300`, which letters, settings and the
-command line carry. Knows no formula, and not what makes sense: `policy` does.
+command line carry. Knows no formula and no bound: `retry_policy` and `problems` have those.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ KEYS: dict[str, tuple[str, ...]] = {  # of each kind of backoff, in the order in
     "constant": ("delay", *_LIMITS),
     "linear": ("step", "cap", *_LIMITS),
     "exponential": ("first", "cap", "multiplier", *_LIMITS),
+    "custom": ("name", "cap", *_LIMITS),
 }
-_READERS: dict[str, Callable[[str], Any]] = {"max_attempts": int, "jitter": str}  # all others are numbers
+_READERS: dict[str, Callable[[str], Any]] = {"max_attempts": int, "jitter": str, "name": str}  # all others are numbers
 
 
 def write(name: str, settings: Mapping[str, str | float]) -> str:
@@ -38,6 +39,8 @@ def read(text: str) -> tuple[str, dict[str, Any]]:
     if name not in KEYS:
         raise PolicyError(f"cannot read the retry policy {text!r}: {name!r} is none of {', '.join(KEYS)}")
     settings, problems = _settings(rest, KEYS[name])
+    if name == "custom" and "name" not in settings:
+        problems.append("it needs the name of a registered function")
     if problems:
         keys = ", ".join(KEYS[name]) or "nothing"
         raise PolicyError(f"cannot read the retry policy {text!r}: {'; '.join(problems)}; {name} takes {keys}")

@@ -2,10 +2,10 @@ r"""
 The query language: one for listing, counting, planning, alerting, and for every store.
 
     query  = term*                         all must hold
-    term   = ["-"] field ":" value         "-" turns it round
+    term   = ["-"] field ":" value         "-" negates it
            | ["-"] value                   a bare word: the error contains it
     value  = [sign] part ("," part)*       any of the parts
-    sign   = "~"                           contains, whatever the case
+    sign   = "~"                           contains, in upper or lower case
            | ">" | ">=" | "<" | "<="       numbers and spans, one part only
     part   = bare text, in which * stands for any run of characters, and "quoted text", in
              which nothing is special but \" and \\; they may be joined: order."a b"*
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import re2
 
-from redrive.core.ids import is_short, tail_of
+from redrive.core.letter.ids import is_short, tail_of
 from redrive.core.query.terms import FIELDS, SIGNS, UNITS, Document, Field, Op, Term, Value, glob, number
 from redrive.errors import QueryError
 

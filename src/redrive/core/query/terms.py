@@ -2,8 +2,8 @@
 What one term of a query means.
 
 Owns the fields a query may name and the reference meaning of every operator: each store
-answers as `Term.matches` does, whatever it compiles the term to.
-Knows nothing of what people type: `query` reads that, this file only writes the canonical form.
+answers as `Term.matches` does, no matter how it compiles the term.
+Knows nothing of what people type: `parsing` reads that, this file only writes the canonical form.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Say why a letter stands where it stands, and where another policy would have put it.
 
-Owns the words. Every number comes from the attempt log or from `core/policy.py` and
+Owns the words. Every number comes from the attempt log or from `core/policy` and
 `core/decide.py`, what a letter waits for from `core/waiting.py`: this file has no rule and no formula
 of its own.
 """
@@ -17,10 +17,11 @@ import msgspec
 from redrive.core.decide import Counted, Failed, decide, next_delay, policy_for
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.policy import LONGEST, RetryPolicy
+from redrive.core.policy.retry_policy import Backoff
 from redrive.core.waiting import Hold
 from redrive.core.why import Why, why_of
-from redrive.desk import inspect
-from redrive.desk.views import traceback_of
+from redrive.desk.look import inspect
+from redrive.desk.look.views import traceback_of
 from redrive.errors import PolicyError
 from redrive.stores.waiting import holds_of
 
@@ -230,9 +231,10 @@ def _uncapped(policy: RetryPolicy, attempt: int) -> float:
 
 def _read(text: str) -> RetryPolicy | None:
     try:
-        return RetryPolicy.parse(text) if text else None
-    except PolicyError:  # a custom policy's function lives in the worker alone
+        policy = RetryPolicy.parse(text) if text else None
+    except PolicyError:  # another version of the code wrote it
         return None
+    return None if policy is None or policy.backoff is Backoff.CUSTOM else policy  # its function is in the worker
 
 
 # ---------------------------------------------------------------------- what would have happened

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.desk import plan as plans
-from redrive.desk.ids import whole_ids
-from redrive.desk.outcome import PlanOutcome
+from redrive.desk.act import plan as plans
+from redrive.desk.act.outcome import PlanOutcome
+from redrive.desk.look.ids import whole_ids
 from redrive.errors import QueryError
 
 if TYPE_CHECKING:

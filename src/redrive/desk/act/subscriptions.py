@@ -1,5 +1,5 @@
 """
-Who gets a letter of its own of which events.
+Which handlers get a letter of their own for an event.
 
 Owns the verbs on subscriptions. A subscription is data: it holds for every event that is broadcast from now on, and
 until an operator removes it. Each change is written with its audit entry. Knows no terminal.

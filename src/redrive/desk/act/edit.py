@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.media import is_json
+from redrive.core.letter.media import is_json
 from redrive.core.moves import check_edit
-from redrive.desk.inspect import show
-from redrive.desk.views import pretty_json
+from redrive.desk.look.inspect import show
+from redrive.desk.look.views import pretty_json
 from redrive.errors import MoveRefused, PayloadError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from redrive.core.letter import instant
 from redrive.core.moves import needed_for
 from redrive.core.plan import PAGE, Plan, PlanState, lease_for, page_size, rest_after
 from redrive.core.query import Term, parse, require
-from redrive.desk.views import LetterRow, row
+from redrive.desk.look.views import LetterRow, row
 from redrive.errors import QueryError, StoreError
 
 if TYPE_CHECKING:

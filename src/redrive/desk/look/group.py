@@ -16,7 +16,7 @@ from redrive.core.failures.verdict import Evidence, judge
 from redrive.core.letter import Status, instant
 from redrive.core.query import parse
 from redrive.core.query.terms import quoted
-from redrive.desk.views import place_of
+from redrive.desk.look.views import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

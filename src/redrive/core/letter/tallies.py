@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.core.letter import Status
+from redrive.core.letter.letter import Status
 
 if TYPE_CHECKING:
-    from redrive.core.letter import Letter
+    from redrive.core.letter.letter import Letter
 
 
 class Trait(NamedTuple):

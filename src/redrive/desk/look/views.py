@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from redrive.core.media import is_json
+from redrive.core.letter.media import is_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -106,6 +106,7 @@ class LetterSheet(msgspec.Struct, frozen=True, kw_only=True):
     headers: list[Header]
     metadata: dict[str, Any]
     after: list[str]
+    after_failure: str
     waits_for: int
     worker: str | None
     policy: str | None
@@ -172,6 +173,7 @@ def sheet(letter: Letter) -> LetterSheet:
         headers=[_header(name, value) for name, value in letter.headers],
         metadata=letter.metadata,
         after=list(letter.after),
+        after_failure=letter.after_failure,
         waits_for=letter.waits_for,
         worker=letter.worker,
         policy=letter.policy,

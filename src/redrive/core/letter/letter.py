@@ -12,9 +12,10 @@ from enum import IntEnum, StrEnum
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import astuple
 
-from redrive.core.checks.drafts import EARLIEST_US, LATEST_US, check
-from redrive.core.ids import spelled
+from redrive.core.checks.drafts import EARLIEST_US, LATEST_US, are_headers, check, is_deep
+from redrive.core.letter.ids import spelled
 from redrive.errors import DraftError
 
 # gc=False: these structs hold plain data and never refer back to themselves, and there are many of them.
@@ -53,6 +54,7 @@ class Category(StrEnum):
     PERMANENT = "permanent"
 
 
+AfterFailure = Literal["wait", "run", "fail"]  # what a letter does when one of its `after` is dead
 UniqueIn = Literal["kind", "queue"]  # among which letters of its queue an idempotency key is unique
 
 
@@ -162,6 +164,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
     headers: tuple[tuple[str, bytes], ...] = ()
     metadata: dict[str, Any] = {}
     after: tuple[str, ...] = ()
+    after_failure: AfterFailure = "wait"  # when one of them is dead: wait on, run all the same, or fail too
     tries: tuple[Try, ...] = ()
     failure_history: tuple[FailureCycle, ...] = ()
 
@@ -193,6 +196,7 @@ class Letter(msgspec.Struct, frozen=True, gc=False, kw_only=False):
 
 _NAMED = 8  # fields of a draft that are looked at one by one
 _PLAIN: tuple[Any, ...] = ()  # what most drafts hold in those behind them
+_ALIVE: tuple[Any, ...] = ()  # … and in those that speak of a failure
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -223,13 +227,14 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     failed_us: int | None = None  # … and the last then; the store's now if absent
     retry: bool = False  # … and is to be tried again when it is due: kept as pending, after one try if none is given
     again: bool = False  # … also if its idempotency key is kept: that letter then learns of this failure
+    after_failure: AfterFailure = "wait"  # what it does when a letter of its `after` is dead
 
     def __post_init__(self) -> None:
         """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""
-        given = msgspec.structs.astuple(self)
+        given = astuple(self)
         id_, queue, kind, payload, _, key, idempotency_key, priority = given[:_NAMED]
         if (
-            given[_NAMED:] != _PLAIN
+            (given[_NAMED:] != _PLAIN and not _has_usual_extras(given))
             or type(id_) is not str
             or not id_.islower()
             or type(kind) is not str
@@ -245,7 +250,29 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
             msgspec.structs.force_setattr(self, "after", tuple(map(spelled, self.after)))
 
 
-_PLAIN = msgspec.structs.astuple(Draft("a", "a", "a", b""))[_NAMED:]
+_DEAD, _KEY = Draft.__struct_fields__.index("failure"), Draft.__struct_fields__.index("idempotency_key")
+
+
+def _has_usual_extras(given: tuple[Any, ...]) -> bool:
+    """Whether the draft says, beside its names, only what sources say of every letter, and that is sound."""
+    _, due_us, policy, generation, origin, handler, tenant, headers, metadata, after, unique_in = given[_NAMED:_DEAD]
+    return (
+        due_us is policy is generation is handler is tenant is None
+        and after == ()
+        and given[_NAMED] == 0.0
+        and given[_DEAD:] == _ALIVE
+        and (origin is None or type(origin) is str)
+        and (unique_in == "kind" or (unique_in == "queue" and given[_KEY] is not None))
+        and type(headers) is tuple
+        and are_headers(headers)
+        and type(metadata) is dict
+        and not is_deep(metadata)
+        and spelled(given[0]) == given[0]
+    )
+
+
+_PLAIN = astuple(Draft("a", "a", "a", b""))[_NAMED:]
+_ALIVE = _PLAIN[_DEAD - _NAMED :]
 
 
 def age_of(letter: Letter, now_us: int) -> float:

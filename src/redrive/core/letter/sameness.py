@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redrive.core.letter import Draft, Letter
+    from redrive.core.letter.letter import Draft, Letter
 
 Name = tuple[str, ...]  # of a length of its own for each rule, so that the names of two rules never meet
 

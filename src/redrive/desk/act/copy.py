@@ -2,8 +2,8 @@
 Move letters to another store.
 
 Owns the order of things: refuse what is not safe, then queues, handled keys and letters, oldest first, and at
-the end the reckoning. The source is only read. Safe to kill at any moment: what is copied is known by its id, so
-that the next run goes on behind it. The stores say how each letter arrives.
+the end the comparison of both stores. The source is only read. Safe to kill at any moment: what is copied is known
+by its id, so that the next run goes on behind it. The stores say how each letter arrives.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 Which letter a short id means.
 
 Owns the lookup that every verb shares: the last characters of an id are enough where only one letter has them.
-A whole id is spelled as stores write it, and not looked up. `core/ids.py` says what a short id is. Knows no verb.
+A whole id is spelled as stores write it, and not looked up. `core/letter/ids.py` says what a short id is.
+Knows no verb.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redrive.core.ids import is_short, spelled, tail_of
+from redrive.core.letter.ids import is_short, spelled, tail_of
 from redrive.core.query import Query, Term
 from redrive.errors import AmbiguousId, LetterNotFound
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redrive.core.query import parse
-from redrive.desk.ids import whole_id
+from redrive.desk.look.ids import whole_id
 from redrive.errors import LetterNotFound
 
 if TYPE_CHECKING:

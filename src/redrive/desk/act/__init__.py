@@ -1,0 +1,1 @@
+"""What operators act with: single acts, plans and how their letters did, edits, copies, queues, subscriptions."""
