@@ -1,1 +1,1 @@
-"""Where letters are kept. `contract` is the plug; every other module here is a socket."""
+"""Where letters are kept. `contract` says what every store promises; each package below keeps it in its own way."""

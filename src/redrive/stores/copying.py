@@ -3,7 +3,7 @@ What it takes to move letters from one store to another.
 
 Owns the seam: a letter as its store keeps it (`Kept`), read oldest first, and adopted as it is by another
 store. An adopted letter is new there, so that the other store's books count it. Knows no store, and not who
-copies what: `desk/copy.py` decides that.
+copies what: `desk/act/copy.py` decides that.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from redrive.core import changes
 from redrive.core.letter import Status
-from redrive.core.sameness import Name, names_of
+from redrive.core.letter.sameness import Name, names_of
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores.contract import Receipt
 
@@ -34,10 +34,10 @@ def put(contents: Contents, drafts: Sequence[Draft]) -> list[Receipt]:
     token = contents.next_token()
     for draft, letter in zip(fresh, letters, strict=True):
         if draft.again:
-            contents.shelf.release_key(draft.queue, draft.kind, draft.idempotency_key or "")
-        contents.shelf.add(replace(letter, token=token), ordered=contents.doors.made(draft.queue).spec.ordered)
+            contents.table.free_key(draft.queue, draft.kind, draft.idempotency_key or "")
+        contents.table.add(replace(letter, token=token), ordered=contents.queues.made(draft.queue).spec.ordered)
         if letter.status is Status.FAILED and draft.failure is not None:
-            contents.shelf.note_failure(draft.failure, letter.created_us)
+            contents.table.note_failure(draft.failure, letter.created_us)
     for draft, receipt in zip(drafts, receipts, strict=True):
         if draft.again and receipt.duplicate:
             _put_again(contents, draft, receipt.id, token)
@@ -46,13 +46,13 @@ def put(contents: Contents, drafts: Sequence[Draft]) -> list[Receipt]:
 
 def _put_again(contents: Contents, draft: Draft, kept: str, token: int) -> None:
     """Let the letter *kept* learn of the newer failure; one that runs keeps the token of its claim."""
-    row = contents.shelf.row(kept)
+    row = contents.table.row(kept)
     after = None if row is None else changes.put_again(row.letter, draft, contents.now_us)
     if row is None or after is None:
         return
-    contents.shelf.change(row, after if after.status is Status.IN_FLIGHT else replace(after, token=token))
+    contents.table.change(row, after if after.status is Status.IN_FLIGHT else replace(after, token=token))
     if after.status is Status.FAILED and draft.failure is not None:
-        contents.shelf.note_failure(draft.failure, contents.now_us)
+        contents.table.note_failure(draft.failure, contents.now_us)
 
 
 def _sort_out(contents: Contents, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Draft]]:
@@ -74,25 +74,25 @@ def _sort_out(contents: Contents, drafts: Sequence[Draft]) -> tuple[list[Receipt
 
 
 def _kept_id(contents: Contents, draft: Draft, arriving: _Names) -> str | None:
-    kept = contents.shelf.kept_id(draft)
+    kept = contents.table.kept_id(draft)
     if kept is not None and draft.again and kept != draft.id and _is_over(contents, kept):
         kept = None  # the new letter gets its key
     return kept or next((arriving[name] for name in names_of(draft) if name in arriving), None)
 
 
 def _is_over(contents: Contents, kept: str) -> bool:
-    row = contents.shelf.row(kept)
+    row = contents.table.row(kept)
     return row is not None and row.letter.status in (Status.DELIVERED, Status.ARCHIVED)
 
 
 def _refuse_unknown(contents: Contents, draft: Draft, arriving: _Names) -> None:
     for letter_id in draft.after:
-        if contents.shelf.row(letter_id) is None and (letter_id,) not in arriving:
+        if contents.table.row(letter_id) is None and (letter_id,) not in arriving:
             raise LetterNotFound(letter_id)
 
 
 def _refuse_overflow(contents: Contents, fresh: Sequence[Draft]) -> None:
     for queue, arriving in Counter(draft.queue for draft in fresh if draft.failure is None or draft.retry).items():
-        most = contents.doors.of(queue).spec.max_size
-        if most is not None and contents.shelf.live[queue] + arriving > most:
+        most = contents.queues.of(queue).spec.max_size
+        if most is not None and contents.table.live[queue] + arriving > most:
             raise QueueFull(queue, most)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from redrive.core.letter import Priority, Status
-from redrive.core.sameness import Name, keys_of
-from redrive.core.tallies import Trait, trait_of
+from redrive.core.letter.sameness import Name, keys_of
+from redrive.core.letter.tallies import Trait, trait_of
 from redrive.stores.contract import LIVE
 from redrive.stores.memory import ordering
 
@@ -54,17 +54,17 @@ class Sighting:
     last_us: int
 
 
-Line = list[tuple[int, int]]  # (due_us, seq), sorted: what is due is a prefix
+DueList = list[tuple[int, int]]  # (due_us, seq), sorted: what is due is a prefix
 
 
 @dataclass(slots=True)
-class Shelf:
+class LetterTable:
     """All rows, and the indexes over them."""
 
     rows: dict[int, Row] = field(default_factory=dict)  # by seq, so in the order of arrival
     seqs: dict[str, int] = field(default_factory=dict)  # by id
     keys: dict[Name, int] = field(default_factory=dict)  # by what comes from an idempotency key
-    lines: defaultdict[tuple[str, str, Priority], Line] = field(default_factory=lambda: defaultdict(list))
+    lines: defaultdict[tuple[str, str, Priority], DueList] = field(default_factory=lambda: defaultdict(list))
     in_flight: dict[int, Row] = field(default_factory=dict)
     failed: dict[int, Row] = field(default_factory=dict)
     lanes: defaultdict[tuple[str, str | None], dict[int, Row]] = field(
@@ -89,7 +89,7 @@ class Shelf:
         seq = next((self.keys[name] for name in keys_of(letter) if name in self.keys), None)
         return None if seq is None else self.rows[seq].letter.id
 
-    def release_key(self, queue: str, kind: str, idempotency_key: str) -> None:
+    def free_key(self, queue: str, kind: str, idempotency_key: str) -> None:
         """Let the letter that is kept under this key, if any, have none from now on."""
         seq = self.keys.get((queue, kind, idempotency_key))
         if seq is not None:

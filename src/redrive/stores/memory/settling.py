@@ -32,7 +32,7 @@ def _settle_one(contents: Contents, claim: Claim, move: Move, token: int) -> boo
     if row is None:
         return False
     now = contents.now_us
-    contents.shelf.change(row, replace(changes.settled(row.letter, move, now), token=token))
+    contents.table.change(row, replace(changes.settled(row.letter, move, now), token=token))
     if move.to is Status.FAILED and move.failure is not None:
-        contents.shelf.note_failure(move.failure, now)
+        contents.table.note_failure(move.failure, now)
     return True

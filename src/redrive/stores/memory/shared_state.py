@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Door:
+class KnownQueue:
     """One queue: what was declared, whether it is shut, and how many letters it lets begin."""
 
     spec: QueueSpec
@@ -64,18 +64,18 @@ class Door:
 
 
 @dataclass(slots=True)
-class Doors:
+class KnownQueues:
     """Every queue that was declared or has had letters."""
 
-    by_name: dict[str, Door] = field(default_factory=dict)
+    by_name: dict[str, KnownQueue] = field(default_factory=dict)
 
-    def of(self, queue: str) -> Door:
-        """Return the door of *queue*; a queue that was not declared has no limits."""
-        return self.by_name.get(queue) or Door(QueueSpec(name=queue))
+    def of(self, queue: str) -> KnownQueue:
+        """Return *queue*; a queue that was not declared has no limits."""
+        return self.by_name.get(queue) or KnownQueue(QueueSpec(name=queue))
 
-    def made(self, queue: str) -> Door:
-        """Return the door of *queue*, which is known from now on."""
-        return self.by_name.setdefault(queue, Door(QueueSpec(name=queue)))
+    def made(self, queue: str) -> KnownQueue:
+        """Return *queue*, which is known from now on."""
+        return self.by_name.setdefault(queue, KnownQueue(QueueSpec(name=queue)))
 
     def states(self) -> list[QueueState]:
         """Return all of them, by name."""

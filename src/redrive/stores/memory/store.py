@@ -8,23 +8,25 @@ Knows no file and no network: what it holds dies with the process.
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from redrive.core import breaker as breakers
 from redrive.core import budget as budgets
-from redrive.core.ids import spelled
+from redrive.core.letter.ids import spelled
 from redrive.errors import StoreClosed
-from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.memory import acting, claiming, finding, ordering, putting, settling
+from redrive.stores.memory import claiming, ordering, putting, settling
 from redrive.stores.memory import retention as retaining
-from redrive.stores.memory.acting import Act
-from redrive.stores.memory.copying import MemoryCopies
+from redrive.stores.memory.desk import acting, finding, planning
+from redrive.stores.memory.desk.acting import Act
+from redrive.stores.memory.desk.copying import MemoryCopies
 from redrive.stores.memory.transaction import Contents
 from redrive.stores.promises import refuse_drafts, refuse_specs
+from redrive.stores.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, PlanState, Step
-    from redrive.core.query import Query
+    from redrive.core.query import Lens, Query
     from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
     from redrive.stores.contract import (
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         Claim,
         Group,
         Histories,
+        LensGroup,
         Page,
         QueueSpec,
         QueueState,
@@ -53,29 +56,40 @@ if TYPE_CHECKING:
     )
 
 
+_log = logging.getLogger("redrive.stores.memory")
+_NOT_DURABLE = (
+    "the store memory:// keeps letters in the memory of this process: they are lost when it ends; "
+    "use sqlite:///redrive.db or postgresql://… for letters that must survive"
+)
+
+
 class MemoryStore:
     """
     Keeps letters in memory, with every promise of a store but durability.
 
     For tests and demos: `features.durable` is False. Closing it keeps the letters, so a test may open it again.
+    With *warns*, it logs once that it is not durable: an application got it by its URL, perhaps by mistake.
     """
 
     features = Features(durable=False, shared=False)
 
-    def __init__(self, clock: StoreClock | None = None) -> None:
+    def __init__(self, clock: StoreClock | None = None, *, warns: bool = False) -> None:
+        self._warns = warns
         self._contents = Contents(clock or SystemStoreClock())
         self._lock = Lock()
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._closed = False
 
     async def open(self) -> None:
         """Make it ready, also after it was closed."""
-        self._closed = False
+        if self._warns:
+            _log.warning(_NOT_DURABLE)
+        self._closed = self._warns = False
 
     async def close(self) -> None:
         """Refuse everything from now on."""
         self._closed = True
-        self._bell.ring()
+        self._wakeup.send()
 
     @contextmanager
     def _locked(self, *, ring: bool = False) -> Iterator[Contents]:
@@ -85,7 +99,7 @@ class MemoryStore:
                 raise StoreClosed("the memory store was closed; open it again before using it")
             yield self._contents
         if ring:
-            self._bell.ring()
+            self._wakeup.send()
 
     # ------------------------------------------------------------------ letters in
 
@@ -102,10 +116,15 @@ class MemoryStore:
         with self._locked() as contents:
             return claiming.claim(contents, wants, contents.next_token(), lease=lease, worker=worker)
 
-    async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
+    async def take(self, letter_id: str, *, lease: float, worker: str, waiting: bool = False) -> Claim | None:
         """Claim one pending letter now, due or not."""
         with self._locked() as contents:
-            return claiming.take(contents, spelled(letter_id), contents.next_token(), lease=lease, worker=worker)
+            return claiming.take(contents, spelled(letter_id), waiting=waiting, lease=lease, worker=worker)
+
+    async def stranded(self, limit: int, *, queue: str | None = None) -> list[str]:
+        """Let letters go on whose `after` will not come; return those that are to fail."""
+        with self._locked(ring=True) as contents:
+            return ordering.stranded(contents.table, limit, queue)
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move; False where the claim is no longer held."""
@@ -145,7 +164,7 @@ class MemoryStore:
         """Return early, with True, when letters may have become due through a put or an act of any caller."""
         with self._locked():
             pass
-        return await self._bell.wait(timeout)
+        return await self._wakeup.wait(timeout)
 
     # ------------------------------------------------------------------ shared state
 
@@ -153,18 +172,18 @@ class MemoryStore:
         """Make the queues' settings known; letters already there are lined up again."""
         refuse_specs(self.features, specs)
         with self._locked(ring=True) as contents:
-            for spec in contents.doors.declare(specs, contents.now_ms / 1_000):
-                ordering.order(contents.shelf, spec.name, ordered=spec.ordered)
+            for spec in contents.queues.declare(specs, contents.now_ms / 1_000):
+                ordering.order(contents.table, spec.name, ordered=spec.ordered)
 
     async def queues(self) -> list[QueueState]:
         """Return every queue that was declared or has letters, by name."""
         with self._locked() as contents:
-            return contents.doors.states()
+            return contents.queues.states()
 
     async def pause(self, queue: str, *, paused: bool, by: str, reason: str) -> None:
         """Pause or resume *queue*, with an audit entry."""
         with self._locked(ring=True) as contents:
-            contents.doors.made(queue).shut(paused=paused, by=by, reason=reason)
+            contents.queues.made(queue).shut(paused=paused, by=by, reason=reason)
             contents.audit(by, "pause" if paused else "resume", queue, 1, reason)
 
     async def workers(self) -> list[WorkerBeat]:
@@ -218,13 +237,19 @@ class MemoryStore:
     async def get(self, letter_id: str) -> Letter | None:
         """Return the letter, or None."""
         with self._locked() as contents:
-            row = contents.shelf.row(spelled(letter_id))
+            row = contents.table.row(spelled(letter_id))
             return None if row is None else finding.seen(contents, row)
 
     async def standing(self, letter_id: str) -> Standing | None:
         """Return what a pending letter waits for."""
         with self._locked() as contents:
             return finding.standing(contents, spelled(letter_id))
+
+    async def dependents(self, letter_ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return who waits for whom."""
+        with self._locked() as contents:
+            ids = dict.fromkeys(map(spelled, letter_ids))
+            return [(each, other) for each in ids for other in ordering.dependents(contents.table, each)]
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page of matching letters, newest first."""
@@ -240,6 +265,11 @@ class MemoryStore:
         """Group the failed letters that match, biggest group first."""
         with self._locked() as contents:
             return finding.groups(contents, query, limit)
+
+    async def groups_by(self, lens: Lens, query: Query, *, limit: int = 50) -> list[LensGroup]:
+        """Group the failed letters that match by what they have under *lens*, biggest group first."""
+        with self._locked() as contents:
+            return finding.groups_by(contents, lens, query, limit)
 
     async def tallies(self, status: str | None = None) -> list[Tally]:
         """Return the maintained counts, all from one snapshot."""
@@ -261,33 +291,33 @@ class MemoryStore:
     ) -> list[Letter]:
         """Replay, archive, cancel, restore or purge these letters, all or none, with an audit entry."""
         with self._locked(ring=True) as contents:
-            deed = Act(verb=verb, by=by, reason=reason, generation=generation)
-            return acting.act(contents, deed, [spelled(each) for each in letter_ids])
+            asked = Act(verb=verb, by=by, reason=reason, generation=generation)
+            return acting.act(contents, asked, [spelled(each) for each in letter_ids])
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off becomes this moment."""
         with self._locked() as contents:
-            return acting.start_plan(contents, plan)
+            return planning.start_plan(contents, plan)
 
     async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """Act on the next *limit* letters of a plan."""
         with self._locked(ring=True) as contents:
-            return acting.step(contents, plan_id, limit, worker, lease)
+            return planning.step(contents, plan_id, limit, worker, lease)
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan; raise PlanNotFound."""
         with self._locked() as contents:
-            return acting.plan_of(contents, plan_id)
+            return planning.plan_of(contents, plan_id)
 
     async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
         """Return plans, newest first."""
         with self._locked() as contents:
-            return acting.plans(contents, state, limit)
+            return planning.plans(contents, state, limit)
 
     async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
         """Pause, resume or halt a plan."""
         with self._locked() as contents:
-            return acting.change_plan(contents, plan_id, verb, by=by, reason=reason, rate=rate)
+            return planning.change_plan(contents, plan_id, verb, by=by, reason=reason, rate=rate)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from redrive.core.breaker import Breaker
 from redrive.core.plan import AuditEntry
-from redrive.stores.memory.rows import Shelf
-from redrive.stores.memory.shared_state import Doors
+from redrive.stores.memory.rows import LetterTable
+from redrive.stores.memory.shared_state import KnownQueues
 
 if TYPE_CHECKING:
     from redrive.core.breaker import BreakerRules
@@ -29,8 +29,8 @@ class Contents:
     """Letters, queues, plans, and what workers share."""
 
     clock: StoreClock
-    shelf: Shelf = field(default_factory=Shelf)
-    doors: Doors = field(default_factory=Doors)
+    table: LetterTable = field(default_factory=LetterTable)
+    queues: KnownQueues = field(default_factory=KnownQueues)
     plans: dict[str, Plan] = field(default_factory=dict)
     entries: list[AuditEntry] = field(default_factory=list)
     beats: dict[str, tuple[WorkerBeat, int]] = field(default_factory=dict)  # and the end of its lease

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def broadcast(transaction: Transaction, limit: int) -> list[Spread] | None:
-    """Give due events to their subscribers; None if nobody subscribes to anything."""
+    """Give due events to their subscribers; None if there are no subscriptions."""
     rows = await transaction.rows("broadcast", limit, transaction.now.wall)
     spread = [
         Spread(

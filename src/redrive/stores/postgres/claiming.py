@@ -10,13 +10,14 @@ Knows no settlement; `exchanging` sends a claim.
 from __future__ import annotations
 
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from redrive.core.letter import age_of
 from redrive.core.priority_shares import SHARES
-from redrive.stores.contract import Backlog, Claim, seq_of
+from redrive.stores.contract import Backlog, Claim
 from redrive.stores.postgres import rows
 from redrive.stores.postgres.texts import name
 
@@ -32,16 +33,16 @@ _EVERY = 1.0  # seconds between two looks at the whole line
 _DEAR = 0.05  # seconds: a look that takes longer is not taken just because a claim came back short
 _SHARE = 20  # looks at the whole line may take a twentieth of the time
 
-Line = tuple[str, str, int]  # queue, kind, priority
+DueKey = tuple[str, str, int]  # queue, kind, priority
 
 
-class Taker:
+class Claimer:
     """Remembers, per process, which share is next and where it claimed last."""
 
     def __init__(self, *, hints: bool = True) -> None:
         self._hints = hints
         self._share = 0
-        self._newest: dict[Line, int] = {}  # when the newest letter claimed was due, in microseconds
+        self._newest: dict[DueKey, int] = {}  # when the newest letter claimed was due, in microseconds
         self._whole_at = self._short_at = 0.0  # when the whole line is looked at next
 
     def ask(self, wants: Sequence[Want]) -> Asking:
@@ -75,10 +76,9 @@ class Taker:
         self._share = (self._share + len(claims)) % len(SHARES)
         claims.sort(key=_order)
         if self._hints:
-            self._newest.update(
-                ((letter.queue, letter.kind, letter.priority), letter.due_us)
-                for letter in (claim.letter for claim in claims)
-            )
+            for claim in claims:
+                letter = claim.letter
+                self._newest[letter.queue, letter.kind, letter.priority] = letter.due_us
 
 
 class Asking(msgspec.Struct, frozen=True):
@@ -91,9 +91,7 @@ class Asking(msgspec.Struct, frozen=True):
     began: float
 
 
-def _order(claim: Claim) -> tuple[Any, ...]:
-    letter = claim.letter
-    return letter.priority, letter.due_us, seq_of(claim)
+_order = attrgetter("letter.priority", "letter.due_us", "ref")
 
 
 # ---------------------------------------------------------------------- what a worker looks at between its rounds

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from redrive.errors import StoreError
 from redrive.stores.contract import Exchanged
 from redrive.stores.postgres import rows
-from redrive.stores.postgres.claiming import Taker
+from redrive.stores.postgres.claiming import Claimer
 from redrive.stores.postgres.lost_answers import UnansweredCalls, UnansweredSettlements
 from redrive.stores.postgres.server.transaction import new_call
 from redrive.stores.postgres.settling import NOTHING, asked_of, is_keyed
@@ -34,7 +34,7 @@ class Exchanger:
 
     def __init__(self, calls: Calls, *, hints: bool) -> None:
         self._calls = calls
-        self._taker = Taker(hints=hints)
+        self._claimer = Claimer(hints=hints)
         self._unanswered = UnansweredCalls()
         self._unsettled = UnansweredSettlements()
 
@@ -98,7 +98,7 @@ class Exchanger:
     ) -> Exchanged:
         noted: dict[str, str] = {}
         asked = asked_of(settlements, noted) if settlements else NOTHING
-        asking = self._taker.ask(wants)
+        asking = self._claimer.ask(wants)
         settled = (asked.keyed, asked.refs, asked.tokens, asked.moves)
         claimed = (asking.wants, lease, name(worker, noted), asking.shares, asking.again)
 
@@ -119,15 +119,15 @@ class Exchanger:
         if self._unsettled:
             refused = await self._still_refused(settlements, refused)
         if wants:
-            self._taker.took(asking, claims)
+            self._claimer.took(asking, claims)
         return Exchanged(asked.accepted(settlements, refused), claims)
 
     async def _still_refused(self, settlements: Sequence[Settlement], refused: list[int]) -> list[int]:
         """Return those of *refused* that no earlier call settled whose answer was lost."""
         asked = self._unsettled.of(settlements, refused)
         if asked:
-            places, calls = [place for place, _ in asked], [call for _, call in asked]
-            found = await self._calls.ask(lambda connection, _: self._calls.fetch(connection, "done", places, calls))
+            seqs, calls = [seq for seq, _ in asked], [call for _, call in asked]
+            found = await self._calls.ask(lambda connection, _: self._calls.fetch(connection, "done", seqs, calls))
             refused = list(set(refused) - {row[0] for row in found})
         self._unsettled.forget(settlements)
         return refused

@@ -53,7 +53,7 @@ class UnansweredSettlements:
     For each settlement the calls that may have carried it out.
 
     A settlement is a claim and what was to become of it: a worker may have given a claim back and, in another call, a
-    sweep may have taken it back. What one of the two did is no answer to the other.
+    sweep may have taken it back. The answer to one of the two calls says nothing about the other.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class UnansweredSettlements:
             del self._calls[next(iter(self._calls))]
 
     def of(self, settlements: Sequence[Settlement], refused: Collection[int]) -> list[tuple[int, int]]:
-        """Return the place and the call of every settlement that is *refused* now and was sent before."""
+        """Return the seq and the call of every settlement that is *refused* now and was sent before."""
         asked = {_name_of(claim, move) for claim, move in settlements if seq_of(claim) in refused}
         return [(name[0], call) for name in asked for call in self._calls.get(name, ())]
 

@@ -17,6 +17,7 @@ from redrive.core.moves import Move
 from redrive.core.why import Why
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores import columns
+from redrive.stores.columns import AFTER_FAILURE
 from redrive.stores.contract import Receipt
 from redrive.stores.postgres.settling import move_of
 from redrive.stores.postgres.texts import NONE, SHORT, Whole, is_odd, is_odd_name, name, unescape
@@ -129,6 +130,7 @@ def rich_of(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
         {
             "n": n,
             "after": [canonical(other) for other in draft.after],
+            "after_failure": AFTER_FAILURE[draft.after_failure],
             "failure": _failure(draft, noted),
             "attempts": max(1, draft.attempts) if draft.retry else draft.attempts,
             "retry": draft.retry,
@@ -159,10 +161,10 @@ def canonical(letter_id: str) -> str:
 
 
 def receipts_of(drafts: Sequence[Draft], duplicates: Sequence[Any]) -> list[Receipt]:
-    """Return a receipt per draft; *duplicates* are the places that were not kept, and what is kept instead."""
+    """Return a receipt per draft; *duplicates* says which were not kept, by position, and what is kept instead."""
     receipts = [Receipt(draft.id) for draft in drafts]
-    for place, kept in duplicates:
-        receipts[place - 1] = Receipt(kept, duplicate=True)
+    for position, kept in duplicates:
+        receipts[position - 1] = Receipt(kept, duplicate=True)
     return receipts
 
 

@@ -19,7 +19,7 @@ from redrive.stores.postgres.texts import NONE, Whole, unescape, unescape_all
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What every read returns: the place, the fields of Letter in their order up to unique_in, then what needs decoding.
+# What every read returns: the seq, the fields of Letter in their order up to unique_in, then what needs decoding.
 LETTER = """
 seq, id::text AS id, queue, event_type, payload, content_type, key, idempotency_key, priority,
 {schema}.outbox_us(due_at), attempts, losses, policy, generation, source, target, workspace_id, cycles,
@@ -40,7 +40,7 @@ TEXTS = (
 
 
 def without_payload(columns: str) -> str:
-    """Return the same columns for letters whose payload nobody will look at."""
+    """Return the same columns for letters whose payload is not needed."""
     return columns.replace(" payload,", " ''::bytea AS payload,")
 
 
@@ -60,13 +60,13 @@ def _whole(values: list[Any], rest: tuple[Any, ...], names: Whole) -> Letter:
         if odd
         else (read_tries(tries), read_history(history))
     )
-    whole: tuple[Any, ...] = (*values, found.headers, found.metadata, found.after, *logs)
+    whole: tuple[Any, ...] = (*values, found.headers, found.metadata, found.after, found.after_failure, *logs)
     letter = Letter(*whole)
     return _restored(letter, names) if odd else letter
 
 
 def _odd_log(text: str | None, kind: Any, names: Whole) -> Any:
-    """Decode a log with escapes in it; one that somebody else spoilt must not stop the letter."""
+    """Decode a log with escapes in it; one that another program has damaged must not stop the letter."""
     try:
         return msgspec.convert(unescape_all(msgspec.json.decode(text), names), kind) if text else ()
     except UNREADABLE:

@@ -1,7 +1,7 @@
 """
 Settling claims, as the arguments of a call.
 
-Owns how a move is told to the server: successes as two lists of numbers, the others as rows of
+Owns how a move is sent to the server: successes as two lists of numbers, the others as rows of
 JSON. Knows no rule: moves come from `decide`, and the server fences them.
 """
 

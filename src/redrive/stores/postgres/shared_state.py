@@ -1,7 +1,7 @@
 """
-What all workers share beside letters: queues, workers, breakers, budgets, handled keys.
+What all workers share in addition to letters: queues, workers, breakers, budgets, handled keys.
 
-Owns these small tables. How a breaker or a budget behaves is said in `core`.
+Owns these small tables. How a breaker or a budget behaves is defined in `core`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from redrive.core.breaker import Breaker, BreakerRules, record, take_probes, tell
-from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
-from redrive.stores.columns import encode, read_taken, taken_by
+from redrive.stores.columns import BREAKER, BUDGET, KeptBreaker, encode, read_taken, taken_by
 from redrive.stores.contract import QueueSpec, QueueState, WorkerBeat, seq_of
 from redrive.stores.postgres.texts import escape, name
 
@@ -46,9 +45,9 @@ async def declare(transaction: Transaction, specs: Sequence[QueueSpec]) -> None:
 
 async def _lock_queues(transaction: Transaction) -> None:
     """
-    Wait until nobody is left who put or settled by the queues' old settings.
+    Wait for the transactions that put or settled by the queues' old settings.
 
-    Everybody who moves a letter of a lane has read them in the same transaction. Others wait meanwhile, so this
+    Every transaction that moves a letter of a lane has read them. Others wait until then, so this
     gives up soon when a user's transaction is open, and is asked again.
     """
     await transaction.rows("wait_for_users")
@@ -91,10 +90,10 @@ async def leave(transaction: Transaction, worker: str) -> None:
 
 
 def told_by(beat: WorkerBeat, claims: Sequence[Claim], noted: dict[str, str]) -> tuple[Any, ...]:
-    """Return what a heartbeat says and renews: in order of place, so that two callers lock rows alike."""
-    held = sorted((seq_of(claim), claim.letter.token) for claim in claims)
-    refs, tokens = [ref for ref, _ in held], [token for _, token in held]
-    return name(beat.name, noted), taken_by(beat), beat.in_flight, refs, tokens, True
+    """Return what a heartbeat says and renews: in order of seq, so that two callers lock rows alike."""
+    renewed = sorted((seq_of(claim), claim.letter.token) for claim in claims)
+    seqs, tokens = [seq for seq, _ in renewed], [token for _, token in renewed]
+    return name(beat.name, noted), taken_by(beat), beat.in_flight, seqs, tokens, True
 
 
 async def workers(transaction: Transaction) -> list[WorkerBeat]:
@@ -112,26 +111,15 @@ def _beat(transaction: Transaction, row: Any) -> WorkerBeat:
     )
 
 
-class Watched(msgspec.Struct, frozen=True):
-    """A breaker and the rules it was last asked with."""
-
-    breaker: Breaker
-    rules: BreakerRules
-
-
-_watched = msgspec.json.Decoder(Watched)
-_budget = msgspec.json.Decoder(Budget)
-
-
 async def breakers(transaction: Transaction) -> dict[str, Breaker]:
     """Return every breaker as it stands now."""
     now = await transaction.now_us() / 1e6
-    kept = {transaction.text(row["name"]): _watched.decode(row["value"]) for row in await transaction.rows("breakers")}
+    kept = {transaction.text(row["name"]): BREAKER.decode(row["value"]) for row in await transaction.rows("breakers")}
     return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
 async def _read(transaction: Transaction, room: str, named: str, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """Read what is kept, and let nobody else change it meanwhile."""
+    """Read what is kept, and lock it until the transaction ends."""
     await transaction.rows("lock_state", room, name(named))
     value = await transaction.value("read_state", room, name(named))
     return None if value is None else decoder.decode(value)
@@ -143,25 +131,25 @@ async def _write(transaction: Transaction, room: str, named: str, value: object)
 
 async def report(transaction: Transaction, breaker: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
     """Add outcomes to a breaker and return it."""
-    kept, now = await _read(transaction, "breaker", breaker, _watched), await transaction.now_us() / 1e6
+    kept, now = await _read(transaction, "breaker", breaker, BREAKER), await transaction.now_us() / 1e6
     before = Breaker(breaker, since=now) if kept is None else kept.breaker
     after = record(before, rules, successes, failures, now)
-    await _write(transaction, "breaker", breaker, Watched(after, rules))
+    await _write(transaction, "breaker", breaker, KeptBreaker(after, rules))
     return after
 
 
 async def probe(transaction: Transaction, breaker: str, rules: BreakerRules, limit: int) -> int:
     """Return how many trial letters a breaker lets through."""
-    kept, now = await _read(transaction, "breaker", breaker, _watched), await transaction.now_us() / 1e6
+    kept, now = await _read(transaction, "breaker", breaker, BREAKER), await transaction.now_us() / 1e6
     before = Breaker(breaker, since=now) if kept is None else kept.breaker
     after, allowed = take_probes(before, rules, limit, now)
-    await _write(transaction, "breaker", breaker, Watched(after, rules))
+    await _write(transaction, "breaker", breaker, KeptBreaker(after, rules))
     return allowed
 
 
 async def spend(transaction: Transaction, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
     """Draw on a queue's retry budget."""
-    before = await _read(transaction, "budget", queue, _budget)
+    before = await _read(transaction, "budget", queue, BUDGET)
     after, wait = spend_budget(before, rules, firsts, retries, await transaction.now_us() / 1e6)
     await _write(transaction, "budget", queue, after)
     return wait

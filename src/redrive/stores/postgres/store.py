@@ -14,10 +14,10 @@ import asyncpg
 import msgspec
 
 from redrive.failpoints import hit
-from redrive.stores.bell import Bell
 from redrive.stores.contract import Backlog, Claim, Exchanged, Features, seq_of
-from redrive.stores.postgres import acting, again, broadcasting, claiming, finding, putting, shared_state
-from redrive.stores.postgres.copying import PostgresCopies
+from redrive.stores.postgres import broadcasting, claiming, putting, shared_state
+from redrive.stores.postgres.desk import acting, again, finding, lensing, planning
+from redrive.stores.postgres.desk.copying import PostgresCopies
 from redrive.stores.postgres.exchanging import Exchanger
 from redrive.stores.postgres.retention import retain
 from redrive.stores.postgres.server import answers
@@ -28,6 +28,7 @@ from redrive.stores.postgres.server.listening import Wire
 from redrive.stores.postgres.server.transaction import new_call
 from redrive.stores.postgres.sql import migrating
 from redrive.stores.postgres.sql.statements import statements
+from redrive.stores.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, PlanState, Step
-    from redrive.core.query import Query
+    from redrive.core.query import Lens, Query
     from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
     from redrive.stores.contract import (
         Group,
         Histories,
+        LensGroup,
         Page,
         QueueSpec,
         QueueState,
@@ -85,7 +87,7 @@ class PostgresStore:
         create: bool = True,
     ) -> None:
         """
-        *listen* may be a DSN past the pooler: nobody can listen through one that is *pooled*.
+        *listen* may be a DSN past the pooler: a transaction-mode pooler does not support LISTEN.
 
         *application* is the name of its connections, for administrators who look at pg_stat_activity.
         *clock* is for tests: without one the server's own clock is the only one.
@@ -95,10 +97,10 @@ class PostgresStore:
         self._server = Server(dsn, pooled=pooled, application=application)
         self._calls = Calls(self._server, sql, clock)
         self._ticker = Ticker(manual=clock is not None)
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         past = Server(listen, application=application) if isinstance(listen, str) else None
         direct = past or (self._server if listen and not pooled else None)
-        self._wire = Wire(self._server, sql["notify"], self._bell.ring, direct=direct)
+        self._wire = Wire(self._server, sql["notify"], self._wakeup.send, direct=direct)
         self._exchanger = Exchanger(self._calls, hints=clock is None)
 
     # ------------------------------------------------------------------ opening and closing
@@ -123,7 +125,7 @@ class PostgresStore:
         await self._server.close()
 
     async def migrate(self) -> list[str]:
-        """Bring the schema up to date; workers of the version before go on meanwhile. Return what is worth knowing."""
+        """Bring the schema up to date; workers of the version before keep running. Return notes for the operator."""
         return await self._server.ask_once(self._migrate)
 
     async def _migrate(self, connection: Any, _again: bool) -> list[str]:  # noqa: FBT001 - as every work
@@ -172,9 +174,13 @@ class PostgresStore:
         self._wire.tell()
         return receipts
 
-    async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
+    async def take(self, letter_id: str, *, lease: float, worker: str, waiting: bool = False) -> Claim | None:
         """Claim one pending letter now, due or not."""
-        return await self._calls.write(again.take, letter_id, lease, worker)
+        return await self._calls.once(answers.CLAIM, again.take, letter_id, lease, worker, waiting)
+
+    async def stranded(self, limit: int, *, queue: str | None = None) -> list[str]:
+        """Let letters go on whose `after` will not come; return those that are to fail."""
+        return await self._calls.write(again.stranded, limit, queue)
 
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
         """Claim due letters."""
@@ -232,13 +238,13 @@ class PostgresStore:
         return await self._calls.write(claiming.backlog, wants)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
-        """Return early when letters may have become due through somebody's put or act."""
-        return await self._bell.wait(timeout)
+        """Return early when letters may have become due through a put or an act of any process."""
+        return await self._wakeup.wait(timeout)
 
     # ------------------------------------------------------------------ shared state
 
     async def declare(self, specs: Sequence[QueueSpec]) -> None:
-        """Make the queues' settings known to everybody."""
+        """Share the queues' settings with all processes."""
         await self._calls.write(shared_state.declare, specs)
 
     async def queues(self) -> list[QueueState]:
@@ -314,6 +320,10 @@ class PostgresStore:
         """Return what a pending letter waits for."""
         return await self._calls.read(finding.standing, letter_id)
 
+    async def dependents(self, letter_ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return who waits for whom."""
+        return await self._calls.read(finding.dependents, list(dict.fromkeys(letter_ids)))
+
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page, newest first."""
         return await self._calls.read(finding.find, query, cursor, limit, payloads)
@@ -325,6 +335,10 @@ class PostgresStore:
     async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
         """Group the failed letters that match."""
         return await self._calls.read(finding.groups, query, limit)
+
+    async def groups_by(self, lens: Lens, query: Query, *, limit: int = 50) -> list[LensGroup]:
+        """Group the failed letters that match by what they have under *lens*."""
+        return await self._calls.read(lensing.groups_by, lens, query, limit)
 
     async def tallies(self, status: str | None = None) -> list[Tally]:
         """Return the maintained counts."""
@@ -348,12 +362,12 @@ class PostgresStore:
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off is now."""
-        return await self._calls.once(answers.PLAN, acting.start_plan, plan)
+        return await self._calls.once(answers.PLAN, planning.start_plan, plan)
 
     async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """Act on the next page of a plan."""
         hit("step.before")
-        done = await self._calls.once(answers.STEP, acting.step, plan_id, limit, worker, lease)
+        done = await self._calls.once(answers.STEP, planning.step, plan_id, limit, worker, lease)
         hit("step.after")
         self._calls.counted()
         self._wire.tell()
@@ -361,15 +375,15 @@ class PostgresStore:
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan."""
-        return await self._calls.read(acting.read_plan, plan_id)
+        return await self._calls.read(planning.read_plan, plan_id)
 
     async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
         """Return plans, newest first."""
-        return await self._calls.read(acting.read_plans, state, limit)
+        return await self._calls.read(planning.read_plans, state, limit)
 
     async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
         """Pause, resume or halt a plan."""
-        return await self._calls.once(answers.PLAN, acting.change_plan, plan_id, verb, by, reason, rate)
+        return await self._calls.once(answers.PLAN, planning.change_plan, plan_id, verb, by, reason, rate)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str

@@ -4,7 +4,7 @@ Text that PostgreSQL cannot hold, or not in an index.
 Owns the escapes. Its text knows neither NUL nor lone surrogates, and its indexes know no long
 values, but no content may block a letter. A long name is kept by its beginning and its digest;
 what it stands for is kept once, in a table of its own (`names`). A row that has such text says so
-(`odd`), and only then is anything read back. Whatever a column holds can be read. Knows no column.
+(`odd`), and only then is anything read back. Every value that a column can hold is readable. Knows no column.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, overload
 
-MARK = "\x1a"  # the control character "substitute"; nobody but `name` writes an L behind it
+MARK = "\x1a"  # the control character "substitute"; only `name` writes an L after it
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a(?:(\x1a)|([0-9a-f]{4})|(L[0-9a-f]{64})\\Z)")  # twice: as it was written once for itself
 _DIGEST = re.compile(r"(?:\x1a|\\u001a)(L[0-9a-f]{64})")  # as it stands in text, and in text that is JSON
 LONG = 600  # bytes: three names of this length still fit into one entry of an index
 _BEGINNING = 100  # characters of a long name that are kept in place
-SHORT = LONG // 4  # characters that are no long name whatever they are
+SHORT = LONG // 4  # characters that fit without being a long name, in any script
 
 Whole = Mapping[str, str]  # what long names stand for, escaped, by their digest
 NONE: Whole = {}
@@ -54,19 +54,19 @@ def name(text: str, noted: dict[str, str] | None = None) -> str: ...
 @overload
 def name(text: None, noted: dict[str, str] | None = None) -> None: ...
 def name(text: str | None, noted: dict[str, str] | None = None) -> str | None:
-    """Return *text* as an index can hold it; a long one is *noted*, for whoever writes it must keep it too."""
-    held = escape(text)
-    if held is None or len(held) <= SHORT or len(held.encode()) <= LONG:
-        return held
-    digest = f"L{sha256(held.encode()).hexdigest()}"
+    """Return *text* as an index can hold it; a long one is *noted*: the caller must keep it whole, too."""
+    escaped = escape(text)
+    if escaped is None or len(escaped) <= SHORT or len(escaped.encode()) <= LONG:
+        return escaped
+    digest = f"L{sha256(escaped.encode()).hexdigest()}"
     if noted is not None:
-        noted[digest] = held
-    return f"{_beginning(held)}{MARK}{digest}"
+        noted[digest] = escaped
+    return f"{_beginning(escaped)}{MARK}{digest}"
 
 
-def _beginning(held: str) -> str:
+def _beginning(escaped: str) -> str:
     """Return the first characters of escaped text, no escape cut in two."""
-    cut = held[:_BEGINNING]
+    cut = escaped[:_BEGINNING]
     return cut if MARK not in cut[-5:] else cut[: cut.index(MARK, len(cut) - 5)]
 
 

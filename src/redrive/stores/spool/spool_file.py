@@ -20,6 +20,7 @@ from redrive.core.why import Why
 from redrive.errors import PayloadError, QueueFull, SpoolFull
 from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import Claim, QueueSpec, Receipt, Retention, Want
+from redrive.stores.spooling import Spooled
 from redrive.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 QUEUE = "spool"
 MEDIA = "application/vnd.redrive.draft+msgpack"
 BATCH = 100  # letters that are forwarded by one call
-_FIRST = 1  # the due time of all: so the file gives them back in the order of their arrival, whatever its clock does
+_FIRST = 1  # the due time of all: so the file gives them back in the order of their arrival, even if its clock jumps
 _WORKER = "forwarder"
 _HELD = 10_000  # more than any forwarder has in its hands
 _WAITING = (Status.PENDING, Status.IN_FLIGHT)
@@ -50,22 +51,6 @@ class Held(NamedTuple):
 
     claim: Claim
     draft: Draft
-
-
-class Spooled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a spool holds, and what became of what it held."""
-
-    waiting: int = 0  # letters that are not in their store yet
-    refused: int = 0  # letters that their store will never take as they are
-    forwarded: int = 0  # letters that their store has taken
-    duplicates: int = 0  # letters of which their store had another one
-    limit: int = 0
-
-    @property
-    def health(self) -> str:
-        """One line for people: `ok`, or what is not."""
-        found = [f"{self.waiting} waiting"] * bool(self.waiting) + [f"{self.refused} refused"] * bool(self.refused)
-        return ", ".join(["degraded", *found]) if found else "ok"
 
 
 class SpoolFile:

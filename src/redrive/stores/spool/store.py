@@ -13,6 +13,8 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from redrive.errors import StoreError, StoreUnavailable
 from redrive.stores.spool.forward_lock import ForwardLock
 from redrive.stores.spool.forwarder import AWAY, SpoolForwarder
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
     from redrive.core.letter import Draft
     from redrive.stores.contract import Features, QueueSpec, Receipt, Store
-    from redrive.stores.spool.spool_file import Spooled
+    from redrive.stores.spooling import Spooled
+
+_QUICK, _QUICK_EACH = 1.0, 0.001  # seconds that a put, and each of its letters, may take before it is spooled
 
 
 class SpoolStore:
@@ -38,13 +42,18 @@ class SpoolStore:
         self._is_open = False  # the store behind
         self._away = False  # by the last call that put letters
         self._opening = asyncio.Lock()
-        self._woken = asyncio.Event()
+        self._woken, self._stepped = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def features(self) -> Features:
-        """What the store behind can do."""
-        return self.behind.features
+        """What the store behind can do, and that it may be away."""
+        return msgspec.structs.replace(self.behind.features, spools=True)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the store behind could not be reached when it was last asked; the forwarder keeps asking."""
+        return self._away
 
     async def open(self) -> None:
         """Open the spool, and the store if it can be reached; from now on what waits is forwarded."""
@@ -72,7 +81,7 @@ class SpoolStore:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self._lock.release()
+        self._lock.unlock()
         await self.file.close()
         self._is_open = False
         await self.behind.close()
@@ -83,8 +92,11 @@ class SpoolStore:
         """Keep *drafts*, all or none: in the store, or in the spool while the store is away (`Receipt.spooled`)."""
         if not self._away and not await self._has_others(drafts):
             try:
-                return await self._put_behind(drafts)
-            except StoreUnavailable:
+                # A sender does not wait as long as the store would. What was put all the same has the same id, so
+                # that the store knows it when it is forwarded.
+                async with asyncio.timeout(_QUICK + _QUICK_EACH * len(drafts)):
+                    return await self._put_behind(drafts)
+            except (StoreUnavailable, TimeoutError):
                 self._away = True
         receipts = await self.file.keep(drafts)
         self._woken.set()
@@ -111,9 +123,16 @@ class SpoolStore:
         while True:
             self._woken.clear()
             rest = await self._step()
+            self._stepped.set()
+            self._stepped = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rest):  # not wait_for: on Python 3.11 it may lose a cancellation
                     await self._woken.wait()
+
+    async def stepped(self) -> None:
+        """Return after the next step of the forwarder, which is asked to make one now."""
+        self._woken.set()
+        await self._stepped.wait()
 
     async def _step(self) -> float:
         try:

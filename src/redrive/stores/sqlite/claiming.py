@@ -17,8 +17,8 @@ import apsw
 
 from redrive.core import rate
 from redrive.core.letter import Priority, age_of
+from redrive.core.letter.tallies import Trait
 from redrive.core.priority_shares import take
-from redrive.core.tallies import Trait
 from redrive.stores import columns
 from redrive.stores.contract import Backlog, Claim, seq_of
 from redrive.stores.sql_files import filled
@@ -39,7 +39,7 @@ _CANDIDATES, _CLAIM, _HOLD = _SQL["candidates"], _SQL["claim"], _SQL["hold"]  # 
 Row = tuple[Any, ...]
 
 
-class Taker:
+class Claimer:
     """Takes due letters; remembers, per process, how the shares of the priorities stand."""
 
     def __init__(self) -> None:
@@ -62,9 +62,15 @@ class Taker:
         return found
 
 
-def take_one(transaction: Transaction, letter_id: str, lease: float, worker: str) -> list[rows.Taken]:
-    """Claim one pending letter, due or not; nothing if it is not pending or waits for others."""
-    row: Row | None = transaction.sql(_SQL["one"], (letter_id,)).fetchone()
+def take_one(
+    transaction: Transaction,
+    letter_id: str,
+    lease: float,
+    worker: str,
+    waiting: bool,  # noqa: FBT001 - the writer passes by place
+) -> list[rows.Taken]:
+    """Claim one pending letter, due or not; nothing if it is not pending, or waits for others unless *waiting*."""
+    row: Row | None = transaction.sql(_SQL["one_waiting" if waiting else "one"], (letter_id,)).fetchone()
     if row is None:
         return []
     return [_take(transaction, row[-1], [row[:-1]], lease, worker)]
@@ -73,6 +79,7 @@ def take_one(transaction: Transaction, letter_id: str, lease: float, worker: str
 _KIND = itemgetter(1)
 _DUE = itemgetter(2, 0)
 _TOKEN = attrgetter("letter.token")
+_LAST_FAILURE = attrgetter("kind", "category", "applied_policy")
 
 
 def _take(transaction: Transaction, queue: str, found: list[Row], lease: float, worker: str) -> rows.Taken:
@@ -90,10 +97,10 @@ def _count(transaction: Transaction, queue: str, found: list[Row], rich: dict[in
     """Count letters as in flight; only a letter with a past is counted by its last failure until then."""
     for kind, count in Counter(map(_KIND, found)).items():
         transaction.moved(Trait(queue, kind, "pending"), Trait(queue, kind, "in_flight"), count)
-    for letter in rich.values():
-        if letter.category or letter.applied_policy:
-            before = Trait(queue, letter.kind, "pending", letter.category or "", letter.applied_policy or "")
-            transaction.moved(before, Trait(queue, letter.kind, "pending"))
+    for (kind, category, policy), count in Counter(map(_LAST_FAILURE, rich.values())).items():
+        if category or policy:
+            before = Trait(queue, kind, "pending", category or "", policy or "")
+            transaction.moved(before, Trait(queue, kind, "pending"), count)
 
 
 def _candidates(transaction: Transaction, want: Want, kind: str, priority: int) -> apsw.Cursor:

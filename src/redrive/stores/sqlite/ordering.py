@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from redrive.stores.columns import AFTER_FAILURE
 from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
@@ -61,9 +62,37 @@ def come_back(transaction: Transaction, seqs: Sequence[int]) -> None:
     transaction.connection.executemany(_SQL["come_back"], [(seq,) for seq in seqs])
 
 
-def wait_for(transaction: Transaction, seq: int, on_seqs: Sequence[int]) -> None:
-    """Note that letter *seq* waits for *on_seqs*."""
-    transaction.connection.executemany(_SQL["wait_for"], [(on_seq, seq) for on_seq in on_seqs])
+def wait_for(transaction: Transaction, seq: int, on_seqs: Sequence[int], after_failure: str) -> None:
+    """Note that letter *seq* waits for *on_seqs*, and what it does when one of them is dead."""
+    failure = AFTER_FAILURE[after_failure]
+    transaction.connection.executemany(_SQL["wait_for"], [(on_seq, seq, failure) for on_seq in on_seqs])
+
+
+def stranded(transaction: Transaction, limit: int, queue: str | None) -> list[str]:
+    """Let go the letters that run though one of their `after` is dead; return those that are to fail."""
+    over = transaction.sql(_SQL["runs_after_dead"], (limit, queue)).fetchall()
+    transaction.connection.executemany(_SQL["wait_no_longer"], over)
+    transaction.connection.executemany(_SQL["let_go"], [(seq,) for _, seq in over])
+    transaction.wakes = transaction.wakes or bool(over)
+    return [str(letter_id) for (letter_id,) in transaction.sql(_SQL["fails_after_dead"], (limit, queue)).fetchall()]
+
+
+def any_stranded(connection: apsw.Connection, queue: str | None) -> bool:
+    """Whether `stranded` would find a letter; readers ask, so that a look takes no lock for writing."""
+    asked = (_SQL["runs_after_dead"], _SQL["fails_after_dead"])
+    return any(connection.execute(sql, (1, queue)).fetchone() for sql in asked)
+
+
+def dependents(connection: apsw.Connection, letter_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return who waits for whom."""
+    found = ((each, connection.execute(_SQL["dependents"], (each,)).fetchall()) for each in dict.fromkeys(letter_ids))
+    return [(each, str(other)) for each, rows in found for (other,) in rows]
+
+
+def awaited_by(transaction: Transaction, seq: int) -> str | None:
+    """Return a letter that waits for *seq*, or would after a replay; None if there is none."""
+    row = transaction.sql(_SQL["awaited_by"], (seq,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 _ANY_WAITS = _SQL["any_waits"]  # asked with every delivery

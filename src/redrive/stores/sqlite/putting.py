@@ -13,34 +13,50 @@ from msgspec.structs import replace
 
 from redrive.core import changes
 from redrive.core.letter import Status
-from redrive.core.sameness import Name, names_of
-from redrive.core.tallies import Trait, trait_of
+from redrive.core.letter.sameness import Name, names_of
+from redrive.core.letter.tallies import Trait, trait_of
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.failpoints import hit
 from redrive.stores.contract import Receipt
-from redrive.stores.sqlite import acting, failing, ordering, writing
+from redrive.stores.sqlite import failing, ordering, writing
 from redrive.stores.sqlite.arrivals import is_plain
+from redrive.stores.sqlite.desk import acting
 from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.core.letter import Draft
-    from redrive.stores.sqlite.transaction import Transaction
+    from redrive.stores.sqlite.transaction import QueueRow, Transaction
 
 _SQL = statements("putting")
 
 
 def put(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
     """Keep *drafts*; duplicates are answered with the id that is kept."""
-    transaction.rang = True
-    if not transaction.careful and all([is_plain(draft, transaction.queues.get(draft.queue)) for draft in drafts]):  # noqa: C419 - quicker
+    transaction.wakes = True
+    if not transaction.row_by_row and _are_plain(transaction, drafts):
         return transaction.arrivals.add(drafts, transaction.next_seq(len(drafts)), transaction.now_us)
     transaction.insert_arrivals()
-    return _put_carefully(transaction, drafts)
+    return _put_row_by_row(transaction, drafts)
 
 
-def _put_carefully(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
+def _are_plain(transaction: Transaction, drafts: Sequence[Draft]) -> bool:
+    """Whether all can be inserted the quick way."""
+    queues = transaction.queues
+    for draft in drafts:
+        queue = queues.get(draft.queue)
+        if not is_plain(draft) or (queue is not None and not _takes(transaction, queue, draft)):
+            return False
+    return True
+
+
+def _takes(transaction: Transaction, queue: QueueRow, draft: Draft) -> bool:
+    """Whether *queue* has room for *draft*, which needs no place in a line."""
+    return (draft.key is None or not queue.ordered) and transaction.has_room(queue)
+
+
+def _put_row_by_row(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
     if any(draft.after for draft in drafts):
         _refuse_unknown(transaction, drafts)
     _refuse_overflow(transaction, drafts)
@@ -122,7 +138,7 @@ def _put_again(transaction: Transaction, draft: Draft, token: int) -> Receipt | 
     running = after.status is Status.IN_FLIGHT  # it keeps the token of its claim
     acting.put_again(transaction, found, after, found.letter.token if running else token)
     if after.status is Status.FAILED and draft.failure is not None:
-        failing.remember(transaction, found.seq, draft.failure, again=True)
+        failing.remember(transaction, [found.seq], draft.failure, again=True)
     return Receipt(after.id, duplicate=True)
 
 
@@ -136,9 +152,9 @@ def _keep(transaction: Transaction, draft: Draft, token: int) -> Receipt:
     if not writing.insert(transaction, letter, writing.NewRow(seq, token, held, lane)):
         return Receipt(_kept_id(transaction, draft) or draft.id, duplicate=True)
     if on_seqs:
-        ordering.wait_for(transaction, seq, on_seqs)
+        ordering.wait_for(transaction, seq, on_seqs, draft.after_failure)
     transaction.tally(Trait(draft.queue, draft.kind, "enqueued"), 1)
     transaction.tally(trait_of(letter), 1)
     if letter.status is Status.FAILED and draft.failure is not None:
-        failing.remember(transaction, seq, draft.failure, again=False)
+        failing.remember(transaction, [seq], draft.failure, again=False)
     return Receipt(draft.id)

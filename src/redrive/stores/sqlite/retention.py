@@ -1,7 +1,7 @@
 """
-Retention: letters past their time, and handled keys and groups that have no letter any more.
+Retention: letters and plans past their time, and handled keys and groups that have no letter any more.
 
-Owns the cursors: a call looks at a limited number of letters, keys and groups, and the next call goes on from there.
+Owns the cursors: a call looks at some letters, keys, groups and plans, and the next call goes on from there.
 So no call takes long, however much the file holds. Knows no clock: the transaction says what time it is.
 """
 
@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from redrive.core.letter import Status
+from redrive.core.plan import is_over
 from redrive.stores import columns
 from redrive.stores.grouping import FORGOTTEN_AFTER
-from redrive.stores.sqlite import acting, claiming, rows
+from redrive.stores.sqlite import claiming, ordering, rows
+from redrive.stores.sqlite.desk import acting, planning
 from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ Key = tuple[str, str]  # handler, idempotency key
 
 _LOOKUPS = 20_000  # each key is looked up in each queue and kind
 _key = msgspec.json.Decoder(Key)
-_fingerprint = msgspec.json.Decoder(str)
+_name = msgspec.json.Decoder(str)
+_PLANS = 200  # read and decoded in one call
 _START: Key = ("", "")
 _SQL = statements("retention")
 LINES = _SQL["lines"]
@@ -44,11 +48,19 @@ def retain(transaction: Transaction, retention: Retention, limit: int, living: L
         for name, seconds in msgspec.structs.asdict(retention).items()
         if seconds is not None
     }
-    over = [seq for seq, status, updated_us in seen if status in ends and updated_us <= ends[status]]
+    over = [
+        seq
+        for seq, status, updated_us in seen
+        if status in ends
+        and updated_us <= ends[status]
+        and (status == Status.DELIVERED or ordering.awaited_by(transaction, seq) is None)
+    ]
     acting.purge(transaction, over)
     _forget_groups(transaction, limit)
     if "handled" in ends:
         _forget_handled(transaction, ends["handled"], limit)
+    if "plans" in ends:
+        _forget_plans(transaction, ends["plans"], min(limit, _PLANS))
     return len(over)
 
 
@@ -68,14 +80,22 @@ def _forget_handled(transaction: Transaction, end_us: int, limit: int) -> None:
 def _forget_groups(transaction: Transaction, limit: int) -> None:
     """Forget groups without letters that were not seen lately, of the next *limit*."""
     kept = transaction.sql(_SQL["read_cursor_of"], ("groups",)).fetchone()
-    page: list[Any] = transaction.sql(
-        _SQL["groups_page"], (_fingerprint.decode(kept[0]) if kept else "", limit)
-    ).fetchall()
+    page: list[Any] = transaction.sql(_SQL["groups_page"], (_name.decode(kept[0]) if kept else "", limit)).fetchall()
     end_us = transaction.now_us - round(FORGOTTEN_AFTER * 1e6)
     over = [(name,) for name, seen_us in page if seen_us <= end_us]
     transaction.connection.executemany(_SQL["forget_group"], over)
     if page or kept:
         _move_cursor(transaction, "groups", page[-1][0] if len(page) == limit else "")
+
+
+def _forget_plans(transaction: Transaction, end_us: int, limit: int) -> None:
+    """Forget plans that ended at *end_us* or earlier, of the next *limit*."""
+    kept = transaction.sql(_SQL["read_cursor_of"], ("plans",)).fetchone()
+    page: list[Any] = transaction.sql(_SQL["plans_page"], (_name.decode(kept[0]) if kept else "", limit)).fetchall()
+    over = [(plan_id,) for plan_id, value in page if is_over(planning.plan_decoder.decode(value), end_us)]
+    transaction.connection.executemany(_SQL["forget_plan"], over)
+    if page or kept:
+        _move_cursor(transaction, "plans", page[-1][0] if len(page) == limit else "")
 
 
 def _has_letter(transaction: Transaction, key: str, lines: Sequence[tuple[str, str]]) -> bool:

@@ -48,7 +48,8 @@ def letter_of(connection: apsw.Connection, row: tuple[Any, ...]) -> Letter:
     values[_STATUS - 1] = status_of(row[_STATUS])
     extras, tries, history = row[1 + _COLUMNS :]
     found = read_extras(extras)
-    whole: list[Any] = [*values, found.headers, found.metadata, found.after, read_tries(tries), read_history(history)]
+    told = (found.headers, found.metadata, found.after, found.after_failure)
+    whole: list[Any] = [*values, *told, read_tries(tries), read_history(history)]
     return Letter(*whole)
 
 

@@ -13,7 +13,6 @@ import msgspec
 
 from redrive.core import rate
 from redrive.core.breaker import Breaker, BreakerRules, record, take_probes, tell
-from redrive.core.budget import Budget
 from redrive.core.budget import spend as spend_budget
 from redrive.core.plan import AuditEntry
 from redrive.stores import columns
@@ -72,7 +71,7 @@ def pause(transaction: Transaction, queue: str, paused: bool, by: str, reason: s
     transaction.sql(_SQL["pause"], (queue, paused, by if paused else "", reason if paused else ""))
     transaction.audit(by, "pause" if paused else "resume", queue, 1, reason)
     transaction.forget_queues()
-    transaction.rang = True
+    transaction.wakes = True
 
 
 def workers(connection: apsw.Connection, lease_now: int, is_dead: Callable[[str], bool]) -> list[WorkerBeat]:
@@ -92,21 +91,10 @@ def _beat(
     )
 
 
-class Watched(msgspec.Struct, frozen=True):
-    """A breaker and the rules it was last asked with."""
-
-    breaker: Breaker
-    rules: BreakerRules
-
-
-_watched = msgspec.json.Decoder(Watched)
-_budget = msgspec.json.Decoder(Budget)
-
-
 def breakers(connection: apsw.Connection, now: float) -> dict[str, Breaker]:
     """Return every breaker as it stands now."""
     found = connection.execute(_SQL["breakers"])
-    kept = {str(name): _watched.decode(value) for name, value in found}
+    kept = {str(name): columns.BREAKER.decode(value) for name, value in found}
     return {name: tell(each.breaker, each.rules, now) for name, each in kept.items()}
 
 
@@ -120,27 +108,27 @@ def _write(transaction: Transaction, room: str, name: str, value: object) -> Non
 
 
 def _breaker(transaction: Transaction, name: str) -> Breaker:
-    kept = _read(transaction, "breaker", name, _watched)
+    kept = _read(transaction, "breaker", name, columns.BREAKER)
     return Breaker(name, since=transaction.now_us / 1e6) if kept is None else kept.breaker
 
 
 def report(transaction: Transaction, name: str, rules: BreakerRules, successes: int, failures: int) -> Breaker:
     """Add outcomes to a breaker and return it."""
     after = record(_breaker(transaction, name), rules, successes, failures, transaction.now_us / 1e6)
-    _write(transaction, "breaker", name, Watched(after, rules))
+    _write(transaction, "breaker", name, columns.KeptBreaker(after, rules))
     return after
 
 
 def probe(transaction: Transaction, name: str, rules: BreakerRules, limit: int) -> int:
     """Return how many trial letters a breaker lets through."""
     after, allowed = take_probes(_breaker(transaction, name), rules, limit, transaction.now_us / 1e6)
-    _write(transaction, "breaker", name, Watched(after, rules))
+    _write(transaction, "breaker", name, columns.KeptBreaker(after, rules))
     return allowed
 
 
 def spend(transaction: Transaction, queue: str, rules: BudgetRules, firsts: int, retries: int) -> float:
     """Draw on a queue's retry budget."""
-    before = _read(transaction, "budget", queue, _budget)
+    before = _read(transaction, "budget", queue, columns.BUDGET)
     after, wait = spend_budget(before, rules, firsts, retries, transaction.now_us / 1e6)
     _write(transaction, "budget", queue, after)
     return wait

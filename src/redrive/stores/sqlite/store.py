@@ -2,57 +2,46 @@
 The embedded store's face: the contract, one call thick over writer and readers.
 
 Owns the threads and the file. Every rule of what a call does lives in the modules named
-after it: putting, claiming, settling, failing, acting, sharing, finding.
+after it: putting, claiming, settling, failing, acting, shared_state, finding.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 from msgspec.structs import replace
 
-from redrive.core.ids import spelled
+from redrive.core.letter.ids import spelled
 from redrive.errors import PayloadError, SettingsError, StoreClosed, StoreUnavailable
 from redrive.failpoints import hit
-from redrive.stores.bell import Bell
 from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import Exchanged, Features
-from redrive.stores.sqlite import (
-    acting,
-    claiming,
-    finding,
-    putting,
-    rows,
-    settling,
-    shared_state,
-)
-from redrive.stores.sqlite.copying import SqliteCopies
+from redrive.stores.sqlite import claiming, ordering, putting, rows, settling, shared_state
+from redrive.stores.sqlite.desk import acting, finding, lensing, planning
+from redrive.stores.sqlite.desk.copying import SqliteCopies
+from redrive.stores.sqlite.file.boots import boot_number
 from redrive.stores.sqlite.file.connections import Connections
-from redrive.stores.sqlite.file.database import File, explain_error, immediately
+from redrive.stores.sqlite.file.database import File, explain_error
 from redrive.stores.sqlite.file.living_workers import Living
-from redrive.stores.sqlite.file.stranger_wal import next_mark
 from redrive.stores.sqlite.file.writer import Writer
 from redrive.stores.sqlite.retention import retain
-from redrive.stores.sqlite.sql import statements
 from redrive.stores.sqlite.texts import written_out
 from redrive.stores.sqlite.transaction import BOOT_SHIFT
+from redrive.stores.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from redrive.core.breaker import Breaker, BreakerRules
     from redrive.core.budget import BudgetRules
     from redrive.core.letter import Draft, Letter
     from redrive.core.moves import Move
     from redrive.core.plan import AuditEntry, Plan, PlanState, Step
-    from redrive.core.query import Query
+    from redrive.core.query import Lens, Query
     from redrive.core.waiting import Standing
     from redrive.stores.clock import StoreClock
     from redrive.stores.contract import (
@@ -60,6 +49,7 @@ if TYPE_CHECKING:
         Claim,
         Group,
         Histories,
+        LensGroup,
         Page,
         QueueSpec,
         QueueState,
@@ -88,12 +78,12 @@ class SqliteStore:
                 [f"cannot keep letters in {self.path!r}: it is no file; memory:// keeps them in memory"]
             )
         self._clock = clock or SystemStoreClock()
-        self._connections = Connections(File(path, vfs=vfs), _boot_number)
+        self._connections = Connections(File(path, vfs=vfs), boot_number)
         self._living = Living(self.path)
-        self._taker = claiming.Taker()
+        self._claimer = claiming.Claimer()
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._heard = 0
 
     # ------------------------------------------------------------------ opening and closing
@@ -109,7 +99,7 @@ class SqliteStore:
         except apsw.Error as error:
             raise explain_error(error, self.path) from error
         self._heard = self._connections.version()
-        self._writer = Writer(self.path, self._connections, self._clock, self._bell.ring)
+        self._writer = Writer(self.path, self._connections, self._clock, self._wakeup.send)
         self._readers = ThreadPoolExecutor(2, "redrive-reader")
 
     async def close(self) -> None:
@@ -119,7 +109,7 @@ class SqliteStore:
         if writer is not None and readers is not None:
             await asyncio.to_thread(readers.shutdown)
             await writer.close()
-            self._living.release_all()
+            self._living.let_go_of_all()
 
     def _write(self, function: Callable[..., T], *arguments: Any, urgent: bool = False) -> asyncio.Future[T]:
         if self._writer is None:
@@ -162,12 +152,20 @@ class SqliteStore:
     async def claim(self, wants: Sequence[Want], *, lease: float, worker: str) -> list[Claim]:
         """Claim due letters."""
         self._living.hold(worker)
-        return _claims(await self._write(self._taker.claim, wants, lease, worker))
+        return _claims(await self._write(self._claimer.claim, wants, lease, worker))
 
-    async def take(self, letter_id: str, *, lease: float, worker: str) -> Claim | None:
+    async def take(self, letter_id: str, *, lease: float, worker: str, waiting: bool = False) -> Claim | None:
         """Claim one pending letter now, due or not."""
         self._living.hold(worker)
-        return next(iter(_claims(await self._write(claiming.take_one, spelled(letter_id), lease, worker))), None)
+        taken = await self._write(claiming.take_one, spelled(letter_id), lease, worker, waiting)
+        return next(iter(_claims(taken)), None)
+
+    async def stranded(self, limit: int, *, queue: str | None = None) -> list[str]:
+        """Let letters go on whose `after` will not come; return those that are to fail."""
+        if not await self._read(ordering.any_stranded, queue):
+            return []
+        found: list[str] = await self._write(ordering.stranded, limit, queue)
+        return found
 
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move whose claim still holds."""
@@ -196,7 +194,7 @@ class SqliteStore:
     ) -> tuple[tuple[bool, ...], list[rows.Taken]]:
         accepted = settling.settle(transaction, settlements) if settlements else ()
         hit("exchange.between")
-        return accepted, self._taker.claim(transaction, wants, lease, worker)
+        return accepted, self._claimer.claim(transaction, wants, lease, worker)
 
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
@@ -214,7 +212,7 @@ class SqliteStore:
     async def leave(self, worker: str) -> None:
         """Forget *worker*, which has ended; any worker may take what it still holds."""
         settled = await self._write(claiming.leave, worker)
-        self._living.release(worker, remove=settled)
+        self._living.let_go(worker, remove=settled)
 
     async def backlog(self, wants: Sequence[Want]) -> Backlog:
         """Return what is left of these queues and kinds."""
@@ -224,7 +222,7 @@ class SqliteStore:
         """Return early when letters may have become due through a put or an act of any process."""
         end = asyncio.get_running_loop().time() + timeout
         while (left := end - asyncio.get_running_loop().time()) > 0:
-            if await self._bell.wait(min(LISTENING, left)) or self._was_written():
+            if await self._wakeup.wait(min(LISTENING, left)) or self._was_written():
                 return True
         return False
 
@@ -292,6 +290,10 @@ class SqliteStore:
         """Return what a pending letter waits for."""
         return await self._read(finding.standing, spelled(letter_id), self._clock.wall_us())
 
+    async def dependents(self, letter_ids: Sequence[str]) -> list[tuple[str, str]]:
+        """Return who waits for whom."""
+        return await self._read(ordering.dependents, [spelled(each) for each in letter_ids])
+
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 50, payloads: bool = True) -> Page:
         """Return a page, newest first."""
         return await self._read(finding.find, query, cursor, limit, self._clock.wall_us(), payloads)
@@ -303,6 +305,10 @@ class SqliteStore:
     async def groups(self, query: Query, *, limit: int = 50) -> list[Group]:
         """Group the failed letters that match."""
         return await self._read(finding.groups, query, limit, self._clock.wall_us())
+
+    async def groups_by(self, lens: Lens, query: Query, *, limit: int = 50) -> list[LensGroup]:
+        """Group the failed letters that match by what they have under *lens*."""
+        return await self._read(lensing.groups_by, lens, query, limit, self._clock.wall_us())
 
     async def tallies(self, status: str | None = None) -> list[Tally]:
         """Return the maintained counts."""
@@ -326,27 +332,27 @@ class SqliteStore:
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off is now."""
         told = {"by": written_out(plan.by), "reason": written_out(plan.reason)}
-        return await self._write(acting.start_plan, replace(plan, **told))
+        return await self._write(planning.start_plan, replace(plan, **told))
 
     async def step(self, plan_id: str, *, limit: int, worker: str = "", lease: float = 0.0) -> Step:
         """Act on the next page of a plan."""
         hit("step.before")
-        done = await self._write(acting.step, plan_id, limit, worker, lease)
+        done = await self._write(planning.step, plan_id, limit, worker, lease)
         hit("step.after")
         return done
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan."""
-        return await self._read(lambda connection: acting.read_plan(connection, plan_id, self._lease_now()))
+        return await self._read(lambda connection: planning.read_plan(connection, plan_id, self._lease_now()))
 
     async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
         """Return plans, newest first."""
-        return await self._read(lambda connection: acting.read_plans(connection, state, limit, self._lease_now()))
+        return await self._read(lambda connection: planning.read_plans(connection, state, limit, self._lease_now()))
 
     async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
         """Pause, resume or halt a plan."""
         told = written_out(by), written_out(reason)
-        return await self._write(acting.change_plan, plan_id, verb, *told, rate)
+        return await self._write(planning.change_plan, plan_id, verb, *told, rate)
 
     async def edit(
         self, letter_id: str, payload: bytes, content_type: str, *, version: int, by: str, reason: str
@@ -375,39 +381,6 @@ class SqliteStore:
 
 def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
     return [claim for some in taken for claim in rows.claims_of(some)]
-
-
-_BOOTS = statements("boots")
-
-
-def _boot_number(connection: apsw.Connection) -> int:
-    """
-    Return this boot's number, the highest there is: leases of all other boots are smaller, so they have ended.
-
-    A file that comes back from another host finds this boot with an old number, and gives it a new one.
-    """
-    boot_id = _boot_id()
-    with immediately(connection):
-        newest = connection.execute(_BOOTS["newest"]).fetchone()
-        if newest is not None and newest[1] == boot_id:
-            return int(newest[0])
-        connection.execute(_BOOTS["forget"], (boot_id,))
-        number = 1 + (int(newest[0]) if newest else 0)
-        connection.execute(_BOOTS["keep"], (number, boot_id))
-        (mark,) = rows.the_row(connection, _BOOTS["mark"])
-        connection.execute(_BOOTS["keep_mark"], (next_mark(mark, connection.pragma("schema_version")),))
-    return number
-
-
-def _boot_id() -> str:
-    """Return what tells this boot from all others, on Linux, on macOS, and roughly elsewhere."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        asked = ["sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603
-    # A guess that is off ends leases early: letters may run twice, none is stuck.
-    return f"booted about {(time.time() - time.monotonic()) // 600:.0f}"
 
 
 def _not_open(path: str) -> str:

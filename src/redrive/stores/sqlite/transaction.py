@@ -8,9 +8,9 @@ Knows no operation: put, claim, settle and the rest are functions that take a Tr
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redrive.core.tallies import Trait
+from redrive.core.letter.tallies import Trait
 from redrive.stores.sqlite.arrivals import Arrivals
 from redrive.stores.sqlite.file.stranger_wal import next_mark
 from redrive.stores.sqlite.sql import statements
@@ -46,27 +46,30 @@ class QueueRow(NamedTuple):
 QUEUE = ", ".join(QueueRow._fields)  # its columns
 _SQL = statements("transaction", queue=QUEUE)
 COUNTED = {1: _SQL["counted_in_one"], 2: _SQL["counted_in_two"]}  # by the number of statuses
-_NUMBERS, _KEEP_NUMBERS, _COUNT = _SQL["numbers"], _SQL["keep_numbers"], _SQL["count"]  # sent by every transaction
+_NUMBERS, _KEEP_NUMBERS = _SQL["numbers"], _SQL["keep_numbers"]  # sent by every transaction
+_COUNT, _COUNT_TWO = _SQL["count"], _SQL["count_two"]
 
 
 class Transaction:
     """A write transaction under way."""
 
-    def __init__(self, connection: apsw.Connection, clock: StoreClock, boot: int, *, careful: bool = False) -> None:
+    def __init__(self, connection: apsw.Connection, clock: StoreClock, boot: int, *, row_by_row: bool = False) -> None:
         self.sql = connection.execute
         self.connection = connection
         self.now_us = clock.wall_us()
         self._boot_ms = clock.lease_ms()
         self._boot = boot
         self._before = connection.total_changes()
-        given: tuple[int, int, bytes] = self.sql(_NUMBERS).fetchone()  # type: ignore[assignment]
-        self._token, self._seq, self._mark = self._given = given
+        given: tuple[int, int, bytes, int, int] = self.sql(_NUMBERS).fetchone()  # type: ignore[assignment]
+        self._token, self._seq, self._mark, self._schema, self.version = given
+        self._given = given[:2]
         self._deltas: Counter[Trait] = Counter()
-        self.careful = careful  # an earlier try of these operations broke a constraint
+        self.row_by_row = row_by_row  # an earlier try of these operations broke a constraint
         self.arrivals = Arrivals()
         self._queues: dict[str, QueueRow] | None = None
+        self._room: dict[str, int] = {}  # how many letters more a queue takes, less those that are in `arrivals`
         self.seen_groups: set[str] = set()  # groups noted in this transaction
-        self.rang = False  # whether letters became runnable through a put or an act
+        self.wakes = False  # whether the commit wakes waiting workers: letters became runnable by a put or an act
 
     def next_token(self) -> int:
         """Return a number greater than every one given before."""
@@ -99,6 +102,15 @@ class Transaction:
             n for trait, n in self._deltas.items() if trait.queue == queue and trait.status in statuses
         )
 
+    def has_room(self, queue: QueueRow) -> bool:
+        """Take up the room of a letter, as if it were no duplicate; False if that cannot be said so quickly."""
+        if queue.max_size is None:
+            return True
+        if queue.name not in self._room:
+            self._room[queue.name] = queue.max_size - self.counted(queue.name, "pending", "in_flight")
+        self._room[queue.name] -= 1
+        return self._room[queue.name] >= 0
+
     @property
     def queues(self) -> dict[str, QueueRow]:
         """The queues' shared settings, read once a transaction."""
@@ -113,6 +125,7 @@ class Transaction:
     def forget_queues(self) -> None:
         """Read the queues again: this transaction changed them."""
         self._queues = None
+        self._room.clear()
 
     def audit(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write who did what, in the act's own transaction."""
@@ -120,6 +133,7 @@ class Transaction:
 
     def insert_arrivals(self) -> None:
         """Insert the plain letters that were put so far, before a statement looks for them."""
+        self._room.clear()  # what comes now may free some, or take some
         if not self.arrivals:
             return
         arrived = self.arrivals.insert(self.connection, self.next_token(), self.now_us, self.lease(0))
@@ -132,16 +146,21 @@ class Transaction:
         self.insert_arrivals()
         changes = [(*trait, n) for trait, n in self._deltas.items() if n]
         if changes:
-            self.connection.executemany(_COUNT, changes)
+            self._count(changes)
             self._forget_empty([trait for trait, n in self._deltas.items() if n < 0 and not _comes_and_goes(trait)])
         if self._changed:
-            mark = next_mark(self._mark, self.sql("PRAGMA schema_version").get)
-            self.sql(_KEEP_NUMBERS, (self._token, self._seq, mark))
+            self.sql(_KEEP_NUMBERS, (self._token, self._seq, next_mark(self._mark, self._schema)))
+
+    def _count(self, changes: list[tuple[Any, ...]]) -> None:
+        if len(changes) == 2:  # noqa: PLR2004 - letters of one kind came in: they are enqueued, and they are pending
+            self.sql(_COUNT_TWO, (*changes[0], *changes[1]))
+        else:
+            self.connection.executemany(_COUNT, changes)
 
     @property
     def _changed(self) -> bool:
         """Whether there is anything to commit: a transaction that found nothing must not wake the other processes."""
-        numbers = (self._token, self._seq) != self._given[:2]
+        numbers = (self._token, self._seq) != self._given
         return numbers or self.connection.total_changes() != self._before
 
     def _forget_empty(self, traits: list[Trait]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import apsw
+
 from redrive.core.letter import Letter, Status
 from redrive.core.why import Why
 from redrive.stores import columns
@@ -19,6 +21,7 @@ from redrive.stores.sqlite.sql import statements
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from redrive.core.letter import Try
     from redrive.stores.sqlite.transaction import Transaction
 
 _SQL = statements("writing")
@@ -76,7 +79,7 @@ def insert(transaction: Transaction, letter: Letter, start: NewRow, archived_fro
 def _extras(letter: Letter) -> bytes | None:
     if not (letter.headers or letter.metadata or letter.after):
         return None
-    return columns.encode(columns.Extras(letter.headers, letter.metadata, letter.after))
+    return columns.encode(columns.Extras(letter.headers, letter.metadata, letter.after_failure, letter.after))
 
 
 def _list(letter: Letter, name: str) -> bytes | None:
@@ -128,3 +131,30 @@ def update_of(fields: Iterable[str], also: str = "") -> Update:
     plain = tuple(name for name in fields if name not in _LISTS)
     sets = ", ".join(f"{name} = ?" for name in (*plain, *lists, "token"))
     return Update(filled(_SQL["update"], {"sets": sets + also}), attrgetter(*plain), lists)
+
+
+class UpdateAlike(NamedTuple):
+    """A statement that writes many letters at once whose *plain* fields become equal, and their token."""
+
+    sql: str  # the last binding says which rows
+    plain: Callable[[Letter], tuple[Any, ...]]
+
+
+def update_alike(fields: Iterable[str]) -> UpdateAlike:
+    """Return the statement for *fields*; its last binding is an array of seqs."""
+    sets = ", ".join(f"{name} = ?" for name in (*fields, "token"))
+    return UpdateAlike(filled(_SQL["update_alike"], {"sets": sets}), attrgetter(*fields))
+
+
+def update_logged(fields: Iterable[str], also: str = "") -> UpdateAlike:
+    """Return the statement for *fields* and each row's own attempt log; its last binding is of `logged_rows`."""
+    sets = ", ".join(f"{name} = ?" for name in (*fields, "token"))
+    return UpdateAlike(filled(_SQL["update_logged"], {"sets": sets + also}), attrgetter(*fields))
+
+
+ITS_DUE = ", due_us = CAST(substr(its.value, 21, 20) AS INTEGER)"
+
+
+def logged_rows(rows: Iterable[tuple[int, int, tuple[Try, ...]]]) -> Any:
+    """Return seqs, due times and attempt logs as the last binding of `update_logged`."""
+    return apsw.carray(tuple(b"%020d%020d%b" % (seq, due, columns.encode(tries)) for seq, due, tries in rows))

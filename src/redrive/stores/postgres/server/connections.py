@@ -2,8 +2,8 @@
 Connections to one server, and calls that survive its hiccups.
 
 Owns the connections, which errors mean "ask again", and the sentences for those that do not.
-A call that is asked again gets `again=True`: its first try may have been committed although
-nobody heard of it, so what it does must be told apart by the call's number. Knows no letters.
+A call that is asked again gets `again=True`: its first try may have been committed
+although its answer was lost, so the server recognises a repeated call by its number. Knows no letters.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 import asyncpg
 
+from redrive.core.policy import RetryPolicy
 from redrive.errors import RedriveError, SettingsError, StoreClosed, StoreError, StoreUnavailable
 from redrive.stores.postgres.server.dsn import UNREADABLE, read_dsn
 from redrive.stores.postgres.server.durability import ASKED, judge
@@ -30,14 +31,14 @@ T = TypeVar("T")
 CONNECTING = 10.0  # seconds until a connection must stand
 ANSWERING = 60.0  # seconds until an answer must come; a connection may be dead without saying so
 PATIENCE = 5.0  # seconds over which a call is asked again when the server is away
-FROZEN = 5.0  # seconds until the server ends a transaction whose process says no more: its locks hold up everybody
-ISOLATION = "read_committed"  # whoever waited for a lock looks again, and sees what came meanwhile
+FROZEN = 5.0  # seconds until the server ends a transaction whose process says no more: its locks block all others
+ISOLATION = "read_committed"  # a statement that waited for a lock reads the row again, as it is now
 STARTING = 60.0  # seconds over which a server is waited for at the opening that says that it is starting
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_PAUSES = RetryPolicy.exponential(0.02, 0.5, jitter="equal")  # between the tries of a call
 _MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
 _IS_STARTING = "57P03"
 _CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
-# Connection lost, shutting down, cancelled by somebody, too many connections or no memory, read-only, out of time.
+# Connection lost, shutting down, cancelled from outside, too many connections or no memory, read-only, out of time.
 _AWAY = ("08", "57P", "57014", "532", "533", "534", "25006", "25P03", "25P04")
 # The driver says InternalClientError when a connection ends in the middle of its own questions.
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
@@ -125,7 +126,7 @@ class Server:
                 if over or not may_pass(error):
                     raise explain(error) from None  # the server's own words may quote a row, with its payload
             again = True
-            await asyncio.sleep(_pause(tries))
+            await asyncio.sleep(_PAUSES.delay(tries, random.random()))  # noqa: S311 - no secret
 
     async def ask_once(self, work: Callable[[Any, bool], Awaitable[T]]) -> T:
         """Do *work* whether or not the server is open."""
@@ -168,7 +169,7 @@ class Server:
         elif sound:
             await _close(connection)
         else:
-            connection.terminate()  # it may be dead without saying so: nobody waits for its good-bye
+            connection.terminate()  # it may be dead already, so do not wait for a clean close
 
 
 def _settings() -> dict[str, str]:
@@ -190,11 +191,6 @@ async def _close(connection: Any) -> None:
         await connection.close(timeout=2)
 
 
-def _pause(tries: int) -> float:
-    longest: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(tries, 10))
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-
-
 def _sqlstate(error: BaseException) -> str:
     return getattr(error, "sqlstate", None) or ""
 
@@ -213,7 +209,7 @@ def _is_conflict(error: BaseException) -> bool:
 def may_pass(error: BaseException) -> bool:
     """Whether the same call may succeed if it is made again."""
     state = _sqlstate(error)
-    if not state:  # not the server's own words: the connection broke, or nobody answered
+    if not state:  # not the server's own words: the connection broke, or there was no answer
         return not isinstance(error, asyncpg.InterfaceError) or "connection" in str(error)
     return _is_conflict(error) or state.startswith(_AWAY)
 

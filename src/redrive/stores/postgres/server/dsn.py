@@ -2,7 +2,7 @@
 The server's URL, read with care.
 
 Owns the refusal of a URL that cannot be read, or is likely to mean something else than it says: a
-password with a bare `/`, `#`, `?` or `@` falls apart, and whoever reads its pieces as host, port or
+password with a bare `/`, `#`, `?` or `@` falls apart, and code that reads its pieces as host, port or
 database would show them. Says nothing of what stands in it. Knows no connection.
 """
 

@@ -2,7 +2,7 @@
 Whether a server can be trusted with letters.
 
 Owns the question that is asked at the opening, and what is refused or warned of. What a server keeps only in
-memory is no accepted letter: `fsync = off` and `full_page_writes = off` are refused unless somebody says, on the
+memory is no accepted letter: `fsync = off` and `full_page_writes = off` are refused unless an operator says, on the
 server, the database, the role or in the URL, `redrive.durability = unchecked`. Knows no connection.
 """
 

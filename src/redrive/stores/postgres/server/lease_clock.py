@@ -4,12 +4,21 @@ The clock of leases, as one process moves it on.
 Owns how much time this process measured, by a clock that never jumps, since it saw the shared one last. The server adds
 that if the shared clock still stands where it was seen; otherwise another process has moved it, and this one only
 reads it. Knows no lease.
+
+What passes between the move of one process and the first look of another is lost if the other one moves the clock
+next. So the process that moved it last goes on doing so, and another takes over only when that one has been silent for
+longer than its own ticks are apart. Without this, two processes that tick twice in a row would take turns in adding the
+moment between their two ticks, and the clock would all but stand still.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Tick(NamedTuple):
@@ -23,18 +32,30 @@ class Tick(NamedTuple):
 class Ticker:
     """What this process knows of the shared clock."""
 
-    def __init__(self, *, manual: bool) -> None:
+    def __init__(self, *, manual: bool, now: Callable[[], float] = time.monotonic) -> None:
         """One that is *manual* never moves it: a test has a clock of its own."""
-        self._manual = manual
+        self._manual, self._now = manual, now
         self._seen: int | None = None  # where it stood at the moment *since*, in microseconds
         self._since = 0.0
+        self._moved_last = False  # whether this process moved it last, as far as it knows
+        self._heard: float | None = None  # when the server answered last
+        self._gaps: deque[float] = deque(maxlen=2)  # between ticks; two, because a beat and a sweep may fall together
 
     def ask(self) -> Tick:
         """Return by how much to move the clock on, in the moment in which that is sent."""
-        asked = time.monotonic()
-        known = self._seen is not None and not self._manual
-        return Tick(self._seen, round((asked - self._since) * 1e6) if known else 0, asked)
+        asked = self._now()
+        if self._heard is None or self._manual:
+            return Tick(self._seen, 0, asked)
+        self._gaps.append(asked - self._heard)
+        passed = asked - self._since
+        moves = self._moved_last or passed >= max(self._gaps)
+        return Tick(self._seen, round(passed * 1e6) if moves else 0, asked)
 
     def heard(self, tick: Tick, clock: Any) -> None:
-        """Note where the clock stands: as of when *tick* was asked if that moved it, otherwise as of this moment."""
-        self._seen, self._since = clock["lease_us"], tick.asked if clock["moved"] else time.monotonic()
+        """Note where the clock stands: as of when *tick* was asked if that moved it, otherwise as of the first look."""
+        stands, moved = clock["lease_us"], clock["moved"]
+        self._heard = self._now()
+        if moved or stands != self._seen:
+            self._since = tick.asked if moved else self._heard
+        self._moved_last = moved or (self._moved_last and stands == self._seen)
+        self._seen = stands

@@ -2,8 +2,8 @@
 Waking others, and being woken.
 
 Owns the connection that listens, and the notices that are sent: outside every transaction that
-moves letters, and few, because notices share one lock of the whole server. Both only spare
-time: whoever hears nothing looks again after its own poll interval.
+moves letters, and few, because notices share one lock of the whole server. Both only save
+time: a worker that gets no notification polls again after its own interval.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from redrive.core.policy import RetryPolicy
 from redrive.errors import RedriveError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 CHANNEL = "outbox_default"
 _REST = 0.02  # seconds between two notices of one process
 _ASK_AFTER, _ANSWER_WITHIN = 15.0, 5.0  # seconds: a line may be dead without saying so
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # until a lost connection is made again
+_PAUSES = RetryPolicy.exponential(0.1, 30.0, jitter="none")  # until a lost connection is made again
 
 
 class Wire:
@@ -52,7 +53,7 @@ class Wire:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def tell(self) -> None:
-        """Let everybody know, soon, that there may be work."""
+        """Notify all workers, soon, that there may be work."""
         self._ring()
         self._news.set()
 
@@ -60,7 +61,7 @@ class Wire:
         while True:
             await self._news.wait()
             self._news.clear()
-            with contextlib.suppress(RedriveError):  # nobody is woken: they poll
+            with contextlib.suppress(RedriveError):  # workers are not woken; they poll
                 await self._server.ask(self._send_one)
             await asyncio.sleep(_REST)
 
@@ -69,13 +70,13 @@ class Wire:
             await connection.execute(self._notify, CHANNEL, self._name)
 
     async def _hear(self, direct: Server) -> None:
-        pause = _FIRST_PAUSE
+        failures = 0
         while True:
-            with contextlib.suppress(Exception):  # whatever it was, it is tried again
+            failures += 1
+            with contextlib.suppress(Exception):  # any error: the next try may succeed
                 await self._listen_once(direct)
-                pause = _FIRST_PAUSE
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                failures = 1
+            await asyncio.sleep(_PAUSES.delay(failures, 0.0))
 
     async def _listen_once(self, direct: Server) -> None:
         """Listen until the connection is lost."""
@@ -85,7 +86,7 @@ class Wire:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, self._heard)
             self.listening.set()
-            self._ring()  # whatever was said before this moment was missed
+            self._ring()  # notices sent before this moment were missed
             while not lost.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(lost.wait(), _ASK_AFTER)

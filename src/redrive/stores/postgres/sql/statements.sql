@@ -32,7 +32,7 @@ SELECT 0 AS seq, NULL AS token, lease_us, moved FROM {schema}.outbox_tick($10, $
 UNION ALL SELECT seq, token, NULL, NULL FROM renewed WHERE $6::boolean ORDER BY seq
 
 -- name: tick
--- The clock need not survive a power cut by itself: whoever acts on it writes it to disk with the act.
+-- The clock need not survive a power cut by itself: a transaction that uses it writes it to disk.
 SELECT lease_us, moved, set_config('synchronous_commit', 'off', true), EXISTS (
            SELECT 1 FROM {schema}.outbox AS o
             WHERE o.status = 'in_flight' AND o.lease_until < coalesce({schema}.outbox_at($3), {schema}.outbox_at(lease_us))
@@ -46,7 +46,7 @@ SELECT {lean} FROM {schema}.outbox
  ORDER BY lease_until LIMIT $2
 
 -- name: left
--- One statement, so one snapshot: of two, a letter that is taken back between them would be in neither.
+-- One statement, so one snapshot: a letter that is taken back between two statements would appear in neither.
 SELECT (SELECT {schema}.outbox_us(min(due.due_at)) - coalesce($3, {schema}.outbox_us(clock_timestamp()))
           FROM unnest($1::text[], $2::text[]) AS w (queue, kind)
          CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint)) AS p (priority)
@@ -110,7 +110,7 @@ ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, paused_by = excluded.
 
 -- name: workers
 SELECT name, kinds, coalesce(held.n, 0) AS in_flight, {schema}.outbox_us(seen_at) AS seen_us,
-       lease_until >= coalesce({schema}.outbox_at($1), (  -- where nobody ticks, nobody lives
+       lease_until >= coalesce({schema}.outbox_at($1), (  -- where no process ticks, no worker lives
            SELECT {schema}.outbox_at(lease_us) + greatest(clock_timestamp() - wall_at, '0') FROM {schema}.outbox_clock)) AS alive
   FROM {schema}.outbox_workers LEFT JOIN (
        SELECT worker, count(*) AS n FROM {schema}.outbox WHERE status = 'in_flight' GROUP BY worker) AS held
@@ -243,6 +243,14 @@ SELECT {schema}.outbox_purge_rows($1)
 -- name: retain
 SELECT {schema}.outbox_retain($1, $2, $3, $4, $5)
 
+-- name: plans_page
+SELECT id, value FROM {schema}.outbox_plans WHERE id > $1 ORDER BY id LIMIT $2
+
+-- A plan that a caller has locked is passed over: retention comes round to it again.
+-- name: forget_plans
+DELETE FROM {schema}.outbox_plans
+ WHERE id IN (SELECT id FROM {schema}.outbox_plans WHERE id = ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED)
+
 -- name: newest_token
 SELECT nextval('{schema}.outbox_token')
 
@@ -291,7 +299,7 @@ SELECT seq, {schema}.outbox_us(at) AS at_us, by, verb, target, count, reason
   FROM {schema}.outbox_audit ORDER BY seq DESC LIMIT $1
 
 -- name: answer
--- Old ones go here too: where no worker runs nobody else removes them.
+-- Old ones go here too: where no worker runs, no other call removes them.
 WITH old AS (
     DELETE FROM {schema}.outbox_calls WHERE call IN (
         SELECT call FROM {schema}.outbox_calls WHERE at < now() - interval '1 hour' LIMIT 1000 FOR UPDATE SKIP LOCKED))
@@ -319,7 +327,7 @@ SELECT {letter}, archived_from,
                LEFT JOIN {schema}.outbox AS other ON other.seq = w.on_seq WHERE w.seq = outbox.seq ORDER BY 1) AS awaited
   FROM {schema}.outbox WHERE seq > $1 ORDER BY seq LIMIT $2
 
--- name: places
+-- name: next_seqs
 SELECT nextval('{schema}.outbox_seq') FROM {schema}.outbox_durable(), generate_series(1, $1::integer)
 
 -- name: ordered_queues
@@ -350,7 +358,8 @@ SELECT id::text AS id, seq, status FROM {schema}.outbox WHERE id = ANY ($1::uuid
 
 -- name: adopt_waits
 WITH waits AS (
-    INSERT INTO {schema}.outbox_waits (on_seq, seq) SELECT * FROM unnest($1::bigint[], $2::bigint[])
+    INSERT INTO {schema}.outbox_waits (on_seq, seq, failure)
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])
     ON CONFLICT DO NOTHING RETURNING seq)
 UPDATE {schema}.outbox AS o SET held = o.held + w.n
   FROM (SELECT seq, count(*) AS n FROM waits GROUP BY seq) AS w WHERE o.seq = w.seq
@@ -395,5 +404,20 @@ SELECT {schema}.outbox_newer_failure($1, $2, $3)
 -- name: fail_again
 SELECT {schema}.outbox_fail_again($1, $2, $3, $4, $5, $6)
 
--- name: take_one
-SELECT * FROM {schema}.outbox_take_one($1, $2, $3, $4, $5)
+-- name: take
+SELECT * FROM {schema}.outbox_take_letter($1, $2, $3, $4, $5, $6)
+
+-- name: taken
+SELECT ({schema}.outbox_claimed_of(o)).* FROM {schema}.outbox AS o WHERE o.seq = $1 AND o.token = $2
+
+-- name: stranded
+SELECT id::text FROM {schema}.outbox_stranded($1, $2) AS id
+
+-- name: dependents
+SELECT a.id::text AS awaited, b.id::text AS waiting FROM unnest($1::uuid[]) AS given (id)
+ CROSS JOIN LATERAL (SELECT o.id, o.seq FROM {schema}.outbox AS o WHERE o.id = given.id LIMIT 1) AS a
+  JOIN {schema}.outbox_waits AS w ON w.on_seq = a.seq JOIN {schema}.outbox AS b ON b.seq = w.seq
+ WHERE b.status IN ('pending', 'failed') ORDER BY a.seq, b.seq
+
+-- name: awaited_by
+SELECT seq, waiting::text AS waiting FROM {schema}.outbox_awaited($1)

@@ -41,7 +41,7 @@ class Connections:
         self._idle: list[apsw.Connection] = []  # those that read, between two reads
         self._times = 0  # how often the file was opened
         self._writing: apsw.Connection | None = None
-        self._ear: apsw.Connection | None = None
+        self._watch: apsw.Connection | None = None  # asks whether another process has written
         self._hold: FileHold | None = None
         self._place: OpenedFiles | None = None
         self._why: StoreError = FileLost(missing(file.path))  # why nothing is open
@@ -88,8 +88,8 @@ class Connections:
     def _connect(self, hold: FileHold) -> None:
         if not hold.guard(ask_again):
             raise apsw.BusyError
-        self._writing, self._ear = self._connect_writing(), self._file.reader()
-        self._ear.execute("SELECT count(*) FROM meta").fetchall()  # from here on there are a -wal and a -shm
+        self._writing, self._watch = self._connect_writing(), self._file.reader()
+        self._watch.execute("SELECT count(*) FROM meta").fetchall()  # from here on there are a -wal and a -shm
         self._place = OpenedFiles(self._file.path)
         hold.guard_shm(self._place.shm)
 
@@ -112,14 +112,14 @@ class Connections:
     def _close_all(self) -> None:
         """Close what is open; who reads closes its own connection afterwards."""
         self._times += 1
-        for connection in (*self._idle, self._ear):
+        for connection in (*self._idle, self._watch):
             _close(connection)
         if self._hold is not None:
-            self._hold.let_go()
+            self._hold.unguard()
             _close(self._writing)
-            self._hold.release()
+            self._hold.close()
         self._idle.clear()
-        self._writing = self._ear = self._hold = self._place = None
+        self._writing = self._watch = self._hold = self._place = None
 
     # ------------------------------------------------------------------ is it still there
 
@@ -236,8 +236,8 @@ class Connections:
         """Return a number that changes with every commit of any process; never waits."""
         if self._lock.acquire(blocking=False):
             try:
-                if self._ear is not None:
-                    self._version = int(self._ear.pragma("data_version"))
+                if self._watch is not None:
+                    self._version = int(self._watch.pragma("data_version"))
             finally:
                 self._lock.release()
         return self._version
@@ -263,6 +263,6 @@ def _leads_to(connection: apsw.Connection, path: str) -> bool:
 
 def _still_used(path: str) -> str:
     return (
-        f"cannot open {path!r} anew yet: something in this process still has the lost file open; "
+        f"cannot open {path!r} again yet: something in this process still has the lost file open; "
         "try again, or close it (another store, a connection of apsw)"
     )

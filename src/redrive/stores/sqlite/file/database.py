@@ -111,7 +111,7 @@ def schema_version(connection: apsw.Connection) -> int:
 def _refuse_strangers(connection: apsw.Connection, path: str, found: int, newest: int) -> None:
     if found > newest:
         message = (
-            f"{path!r} has schema {found}, made by a newer redrive, and this release knows {newest}; "
+            f"{path!r} has schema {found}, made by a newer redrive, and this version knows {newest}; "
             "upgrade redrive (the letters are untouched)"
         )
         raise SchemaMismatch(message)

@@ -2,7 +2,7 @@
 Which workers of a database file live, by locks that the kernel drops when their process dies.
 
 Owns a small file next to the database for each worker of this process, locked as long as the worker
-lives. Who finds such a file unlocked knows that its worker is dead, also in another container, where
+lives. A process that finds such a file unlocked knows that its worker is dead, also in another container, where
 process ids mean nothing. A worker that is stopped or slow keeps its lock. Where a file is missing or
 cannot be locked nothing is known, and the lease decides. Knows no letters and no leases.
 
@@ -38,13 +38,13 @@ class Living:
         _all_of_this_process.add(self)
 
     def hold(self, worker: str) -> None:
-        """Show that *worker* lives until it is released, or until this process ends."""
+        """Show that *worker* lives until it is let go of, or until this process ends."""
         if worker not in self._held:
             with self._guard:
                 if worker not in self._held:
                     self._held[worker] = self._locked(worker)
 
-    def release(self, worker: str, *, remove: bool) -> None:
+    def let_go(self, worker: str, *, remove: bool) -> None:
         """Let go of *worker*; unless its file is removed as well, others see from it that the worker is dead."""
         with self._guard:
             file = self._held.pop(worker, None)
@@ -53,10 +53,10 @@ class Living:
                     self._remove(worker)
                 os.close(file)
 
-    def release_all(self) -> None:
+    def let_go_of_all(self) -> None:
         """Let go of every worker that has not signed off: no worker will settle what it held."""
         for worker in tuple(self._held):
-            self.release(worker, remove=False)
+            self.let_go(worker, remove=False)
 
     def is_dead(self, worker: str) -> bool:
         """Whether *worker* is known to be dead; False also where nothing is known."""

@@ -20,11 +20,19 @@ the loss. Knows no SQL.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import struct
+import sys
 import threading
 from typing import TYPE_CHECKING
+
+_SET_LOCK: int | None = None
+_READ, _WRITE, _UNLOCK = 0, 1, 2
+if sys.platform != "win32":  # there SQLite's own locks have to do
+    import fcntl
+
+    _SET_LOCK = getattr(fcntl, "F_OFD_SETLK", None)
+    _READ, _WRITE, _UNLOCK = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,9 +44,8 @@ _IN_USE = (128, 1)  # SQLite: every user of the -shm locks this byte of it
 _TURN = (0x40000200, 1)  # ours, behind SQLite's
 _CHECKPOINT = (0x40000201, 1)
 _FLOCK = "hhqqi4x"  # Linux
-_SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-_TAKE_TURN = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, *_TURN, 0)  # made once: every commit needs both
-_END_TURN = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, *_TURN, 0)
+_TAKE_TURN = struct.pack(_FLOCK, _WRITE, os.SEEK_SET, *_TURN, 0)  # made once: every commit needs both
+_END_TURN = struct.pack(_FLOCK, _UNLOCK, os.SEEK_SET, *_TURN, 0)
 
 _registry = threading.Lock()
 _holds: dict[Identity, FileHold] = {}
@@ -62,13 +69,13 @@ class FileHold:
 
     @property
     def identity(self) -> Identity:
-        """Which file is held, whatever its path is by now."""
+        """Which file is held, even if it was moved since."""
         return _identity(os.fstat(self.descriptor))
 
     def guard(self, ask_again: Callable[[int], bool]) -> bool:
         """Say that the file is in use; it must be in WAL mode by now, which cannot be set any more."""
         asked = 0
-        while not (taken := _lock(self.descriptor, fcntl.F_RDLCK, _SHARED)) and ask_again(asked):
+        while not (taken := _lock(self.descriptor, _READ, _SHARED)) and ask_again(asked):
             asked += 1
         self.guarded = taken and _SET_LOCK is not None
         return taken
@@ -78,7 +85,7 @@ class FileHold:
         self._forget_shm()
         with contextlib.suppress(OSError):
             self._shm = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            _lock(self._shm, fcntl.F_RDLCK, _IN_USE)
+            _lock(self._shm, _READ, _IN_USE)
 
     def take_write_lock(self, ask_again: Callable[[int], bool]) -> bool:
         """Take the lock for writing, before all other processes; False if *ask_again* gives up first."""
@@ -103,22 +110,22 @@ class FileHold:
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[bool]:
         """Take the lock for checkpoints; False if another process has it."""
-        taken = _lock(self.descriptor, fcntl.F_WRLCK, _CHECKPOINT)
+        taken = _lock(self.descriptor, _WRITE, _CHECKPOINT)
         try:
             yield taken
         finally:
             if taken:
-                _lock(self.descriptor, fcntl.F_UNLCK, _CHECKPOINT)
+                _lock(self.descriptor, _UNLOCK, _CHECKPOINT)
 
-    def let_go(self) -> None:
+    def unguard(self) -> None:
         """Let the connection that is closed last see whether it is alone; if it is, it tidies up."""
         with _registry:
             if self._users == 1:
-                _lock(self.descriptor, fcntl.F_UNLCK, _SHARED)
-                _lock(self._shm, fcntl.F_UNLCK, _IN_USE)
+                _lock(self.descriptor, _UNLOCK, _SHARED)
+                _lock(self._shm, _UNLOCK, _IN_USE)
 
-    def release(self) -> None:
-        """All connections of this user are closed."""
+    def close(self) -> None:
+        """End this use of the file: its connections are closed."""
         with _registry:
             self._users -= 1
             if self._users == 0:
@@ -163,10 +170,10 @@ def identity_of(path: str) -> Identity | None:
 
 def shm_in_use(descriptor: int) -> bool:
     """Whether another process uses this `-shm`, so that SQLite would take over what stands in it."""
-    if _SET_LOCK is None:
+    if sys.platform == "win32" or _SET_LOCK is None:
         return False
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, *_IN_USE, 0)
-    return bool(struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+    asked = struct.pack(_FLOCK, _WRITE, os.SEEK_SET, *_IN_USE, 0)
+    return bool(struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))[0] != _UNLOCK)
 
 
 def _identity(found: os.stat_result) -> Identity:
@@ -186,7 +193,7 @@ def _lock(descriptor: int, kind: int, where: tuple[int, int]) -> bool:
 
 
 def _set(descriptor: int, asked: bytes) -> bool:
-    if _SET_LOCK is None or descriptor < 0:
+    if sys.platform == "win32" or _SET_LOCK is None or descriptor < 0:
         return True
     try:
         fcntl.fcntl(descriptor, _SET_LOCK, asked)

@@ -1,7 +1,7 @@
 """
 Whether the WAL next to a database file belongs to it.
 
-SQLite applies whatever complete WAL it finds, also to a backup that was copied over the file after
+SQLite applies any complete WAL that it finds, also to a backup that was copied over the file after
 a crash, and breaks it. So every write transaction of ours leaves a mark: which transaction it
 is, and which one it followed. The database itself, without its WAL, stands at the transaction before
 the WAL's first one, or at any that the WAL holds; a database that stands elsewhere is another one.

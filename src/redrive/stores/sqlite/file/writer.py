@@ -1,9 +1,10 @@
 """
 The one thread of this process that writes, and its group commit.
 
-Owns the write connection: whatever waits goes into one BEGIN IMMEDIATE … COMMIT, and
+Owns the write connection: all operations that wait go into one BEGIN IMMEDIATE … COMMIT, and
 callers hear of it after the commit. Signs of life go first, so that a flood of puts
-cannot cost a worker its leases. Knows no letters: operations are functions of a Transaction.
+cannot cost a worker its leases. Operations are functions of a Transaction; of letters it knows
+only that puts which follow each other share one insert.
 
 An operation must raise RedriveError before it writes, or not at all. Anything else that
 is raised rolls the whole transaction back, and its operations run again one by one.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 from collections import deque
@@ -24,6 +24,7 @@ import apsw
 
 from redrive.errors import RedriveError, StoreClosed, StoreError
 from redrive.failpoints import hit
+from redrive.stores.process import THIS
 from redrive.stores.sqlite import putting
 from redrive.stores.sqlite.file.database import explain_error
 from redrive.stores.sqlite.transaction import Transaction
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from redrive.stores.clock import StoreClock
     from redrive.stores.sqlite.file.connections import Connections
 
-MOST_OPERATIONS = 512
+MOST_OPERATIONS = 512  # in a transaction, beside what was handed over together with the last of them
+_HANDED = 64  # operations handed over together
 CHECKPOINT_PAGES = 4_000  # 16 MB of WAL
 COURTESY = 0.0005  # seconds left to another process between two transactions
 
@@ -77,34 +79,49 @@ class Writer:
 
     def __init__(self, path: str, connections: Connections, clock: StoreClock, ring: Callable[[], None]) -> None:
         self._path, self._connections, self._clock, self._ring = path, connections, clock, ring
-        self._waiting: SimpleQueue[Operation | None] = SimpleQueue()
+        self._handing: dict[asyncio.AbstractEventLoop, list[Operation]] = {}  # of the loop's present round
+        self._waiting: SimpleQueue[list[Operation]] = SimpleQueue()
         self._urgent: deque[Operation] = deque()
         self._closing = self._over = False
-        self._pid = os.getpid()
+        self._pid = THIS.pid
         self._under_way: list[Operation] = []
-        self._seen_version = 0
+        self._version = self._seen_version = 0
         self._thread = threading.Thread(target=self._work, name="redrive-writer", daemon=True)
         self._thread.start()
 
     def submit(self, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> asyncio.Future[Any]:
         """Hand in an operation; the future is answered after the commit."""
-        if self._closing or self._pid != os.getpid():
+        if self._closing or self._pid != THIS.pid:
             raise StoreClosed(_closed(self._path))
         operation = Operation(function, arguments)
         if urgent:
             self._urgent.append(operation)
-            self._waiting.put(None)
+            self._hand_over([])
+        elif (round_ := self._handing.get(operation.loop)) is not None:
+            round_.append(operation)
         else:
-            self._waiting.put(operation)
+            # One wake-up for all that a round of the loop hands in. Woken by the first of them, the thread would commit
+            # it alone, and compete with the loop for the interpreter meanwhile.
+            self._handing[operation.loop] = [operation]
+            operation.loop.call_soon(self._end_round, operation.loop)
+        return operation.future
+
+    def _end_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        operations = self._handing.pop(loop, [])
+        for start in range(0, len(operations), _HANDED):
+            self._hand_over(operations[start : start + _HANDED])
+
+    def _hand_over(self, operations: list[Operation]) -> None:
+        self._waiting.put(operations)
         if self._over:  # it ended, on another thread's word, between our look and our put: no other thread would answer
             self._refuse_the_rest()
-        return operation.future
 
     async def close(self) -> None:
         """Finish what was handed in, then stop."""
+        self._end_round(asyncio.get_running_loop())
         if not self._closing:
             self._closing = True
-            self._waiting.put(None)
+            self._waiting.put([])
         await asyncio.to_thread(self._thread.join)
 
     # ------------------------------------------------------------------ on the thread
@@ -136,58 +153,59 @@ class Writer:
         left = [*self._under_way, *self._urgent]
         with contextlib.suppress(Empty):
             while True:
-                operation = self._waiting.get_nowait()
-                left += [] if operation is None else [operation]
+                left += self._waiting.get_nowait()
         for operation in left:
             operation.error = StoreClosed(_closed(self._path))
         _answer(left)
 
     def _gather(self) -> list[Operation]:
         """Wait for an operation, then take all that wait, signs of life first."""
-        found = [self._waiting.get()]
+        found = list(self._waiting.get())
         with contextlib.suppress(Empty):
             while len(found) < MOST_OPERATIONS:
-                found.append(self._waiting.get_nowait())
-        urgent = [self._urgent.popleft() for _ in range(len(self._urgent))]
-        return urgent + [operation for operation in found if operation is not None]
+                found += self._waiting.get_nowait()
+        return [self._urgent.popleft() for _ in range(len(self._urgent))] + found
 
-    def _commit_all(self, operations: list[Operation], *, careful: bool = False) -> None:
-        problem = self._commit(operations, careful=careful)
+    def _commit_all(self, operations: list[Operation], *, row_by_row: bool = False) -> None:
+        problem = self._commit(operations, row_by_row=row_by_row)
         if problem is None:
             return
-        if _is_local(problem) and not careful:
-            self._commit_all(operations, careful=True)
+        if _is_local(problem) and not row_by_row:
+            self._commit_all(operations, row_by_row=True)
             return
         if _is_local(problem) and len(operations) > 1:
             for operation in operations:  # one of them is broken: the others must not suffer
-                self._commit_all([operation], careful=True)
+                self._commit_all([operation], row_by_row=True)
             return
         for operation in operations:
             operation.error = explain_error(problem, self._path) if isinstance(problem, apsw.Error) else problem
         self._recover(problem)
 
-    def _commit(self, operations: Iterable[Operation], *, careful: bool) -> Exception | None:
+    def _commit(self, operations: Iterable[Operation], *, row_by_row: bool) -> Exception | None:
         """Run *operations* in one transaction; return what went wrong, with nothing acknowledged."""
         try:
             connection = self._connections.to_write()
             hold = self._connections.take_write_lock()
             try:
-                transaction = self._transact(connection, operations, careful=careful)
+                transaction = self._transact(connection, operations, row_by_row=row_by_row)
             finally:
                 hold.drop_write_lock()
             hit("sqlite.after_commit")
             self._connections.check()  # into the file that others see?
-        except Exception as problem:  # noqa: BLE001 - whatever it was, its callers must hear of it
+        except Exception as problem:  # noqa: BLE001 - its callers must hear of every error
             return problem
-        if transaction.rang:
+        self._version = transaction.version
+        if transaction.wakes:
             self._ring()
         return None
 
-    def _transact(self, connection: apsw.Connection, operations: Iterable[Operation], *, careful: bool) -> Transaction:
+    def _transact(
+        self, connection: apsw.Connection, operations: Iterable[Operation], *, row_by_row: bool
+    ) -> Transaction:
         try:
             connection.execute("BEGIN IMMEDIATE")
             hit("sqlite.after_begin")
-            transaction = Transaction(connection, self._clock, self._connections.boot, careful=careful)
+            transaction = Transaction(connection, self._clock, self._connections.boot, row_by_row=row_by_row)
             for operation in operations:
                 operation.run(transaction)
             transaction.finish()
@@ -216,7 +234,7 @@ class Writer:
 
     def look(self) -> None:
         """Let the thread look after the file soon; any thread may call it."""
-        self._waiting.put(None)
+        self._waiting.put([])
 
     def _afterwards(self) -> None:
         """Between two transactions: keep the WAL short, and let other processes write."""
@@ -229,8 +247,8 @@ class Writer:
                 time.sleep(COURTESY)
 
     def _others_wrote(self) -> bool:
-        version = int(self._connections.writing.pragma("data_version"))
-        changed, self._seen_version = version != self._seen_version, version
+        """Whether another process committed since the last transaction but one."""
+        changed, self._seen_version = self._version != self._seen_version, self._version
         return changed
 
 

@@ -9,6 +9,9 @@ SELECT {lean}, {plain} FROM letters
 -- name: one
 SELECT {lean}, {plain}, queue FROM letters WHERE id = ? AND status = 'pending' AND held = 0
 
+-- name: one_waiting
+SELECT {lean}, {plain}, queue FROM letters WHERE id = ? AND status = 'pending' AND lane < 2
+
 -- name: claim
 UPDATE letters SET status = 'in_flight', attempts = attempts + 1, token = ?, lease = ?, updated_us = ?
  WHERE seq IN carray(?)
@@ -35,7 +38,8 @@ DELETE FROM workers WHERE seen_us < ? AND lease < ?
 DELETE FROM workers WHERE name = ?
 
 -- name: workers
-SELECT name FROM workers
+-- A worker that died before its first heartbeat is known by its claims alone.
+SELECT name FROM workers UNION SELECT worker FROM holders
 
 -- name: end_lease
 UPDATE workers SET lease = 0 WHERE name = ?

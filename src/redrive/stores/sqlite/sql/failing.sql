@@ -4,7 +4,7 @@
 INSERT INTO groups VALUES (?, ?, ?, ?4, ?4) ON CONFLICT DO UPDATE SET last_seen_us = excluded.last_seen_us
 
 -- name: forget_text
-DELETE FROM error_text WHERE rowid = ?
+DELETE FROM error_text WHERE rowid IN carray(?)
 
 -- name: keep_text
-INSERT INTO error_text (rowid, error) VALUES (?, ?)
+INSERT INTO error_text (rowid, error) SELECT value, ? FROM carray(?)

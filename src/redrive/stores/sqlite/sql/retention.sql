@@ -1,4 +1,4 @@
--- Letters past their time, groups without letters, handled keys without letters. A cursor is where retention goes on.
+-- Letters and plans past their time, groups without letters, handled keys without letters. A cursor is where retention goes on.
 
 -- name: cursor
 SELECT retained FROM meta
@@ -32,6 +32,12 @@ SELECT fingerprint, last_seen_us FROM groups WHERE fingerprint > ? ORDER BY fing
 DELETE FROM groups WHERE fingerprint = ?1
    AND NOT EXISTS (SELECT 1 FROM letters WHERE fingerprint = ?1 AND dead = 1)
    AND NOT EXISTS (SELECT 1 FROM letters WHERE fingerprint = ?1 AND archived_from IS NOT NULL)
+
+-- name: plans_page
+SELECT id, value FROM plans WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: forget_plan
+DELETE FROM plans WHERE id = ?
 
 -- name: has_id
 SELECT 1 FROM letters WHERE id = ?

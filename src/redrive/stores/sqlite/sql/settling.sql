@@ -3,7 +3,7 @@
 -- name: deliver
 UPDATE letters SET status = 'delivered', token = ?, updated_us = ?, why = '{succeeded}' WHERE seq IN carray(?)
 
--- name: delivered
+-- name: written
 SELECT seq FROM letters WHERE seq IN carray(?) AND token = ?
 
 -- name: fence

@@ -1,7 +1,8 @@
 -- What every write transaction reads and writes. {queue} are the columns of a queue.
 
 -- name: numbers
-SELECT token, seq, mark FROM meta
+-- With the schema's number, and a number that changes when another connection has committed.
+SELECT token, seq, mark, schema_version, data_version FROM meta, pragma_schema_version, pragma_data_version
 
 -- name: keep_numbers
 UPDATE meta SET token = ?, seq = ?, mark = ?
@@ -20,6 +21,9 @@ INSERT INTO audit (at_us, by, verb, target, count, reason) VALUES (?, ?, ?, ?, ?
 
 -- name: count
 INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n
+
+-- name: count_two
+INSERT INTO tallies VALUES (?, ?, ?, ?, ?, ?, ?, ?), (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n
 
 -- name: forget_empty
 DELETE FROM tallies

@@ -38,8 +38,8 @@ BEGIN
 END $$;
 
 -- Claim one pending letter, due or not.
-CREATE OR REPLACE FUNCTION {schema}.outbox_take_one(
-    p_id uuid, p_lease double precision, p_worker text, p_now bigint, p_lease_now bigint
+CREATE OR REPLACE FUNCTION {schema}.outbox_take_letter(
+    p_id uuid, p_lease double precision, p_worker text, p_waiting boolean, p_now bigint, p_lease_now bigint
 ) RETURNS SETOF {schema}.outbox_claimed LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -51,7 +51,10 @@ DECLARE
 BEGIN
     PERFORM {schema}.outbox_durable();
     SELECT o.seq INTO v_seq FROM {schema}.outbox AS o
-     WHERE o.id = p_id AND o.status || '' = 'pending' AND o.held = 0 FOR NO KEY UPDATE;
+     WHERE o.id = p_id AND o.status || '' = 'pending'
+       AND (o.held = 0
+            OR p_waiting AND o.held = (SELECT count(*) FROM {schema}.outbox_waits AS w WHERE w.seq = o.seq))
+       FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -63,3 +66,9 @@ BEGIN
      WHERE o.seq = v_seq;
     RETURN QUERY SELECT ({schema}.outbox_claimed_of(o)).* FROM {schema}.outbox AS o WHERE o.seq = v_seq;
 END $$;
+
+-- The same for a letter that waits for no other, under the name that workers of the schema before call.
+CREATE OR REPLACE FUNCTION {schema}.outbox_take_one(
+    p_id uuid, p_lease double precision, p_worker text, p_now bigint, p_lease_now bigint
+) RETURNS SETOF {schema}.outbox_claimed LANGUAGE sql
+AS $$ SELECT * FROM {schema}.outbox_take_letter(p_id, p_lease, p_worker, false, p_now, p_lease_now) $$;

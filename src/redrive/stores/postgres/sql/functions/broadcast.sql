@@ -22,7 +22,7 @@ BEGIN
         RETURN QUERY SELECT '', '', 0::bigint, 0::bigint;
         RETURN;
     END IF;
-    -- Wait for a call that is under way: a caller that hears of nothing to do takes it that all was done.
+    -- Wait for a call that is under way: a caller that gets "nothing to do" concludes that every event was broadcast.
     PERFORM pg_advisory_xact_lock(hashtextextended('{schema}.outbox_broadcast', 3));
     PERFORM {schema}.outbox_lock_room();
     FOR v_lines IN SELECT l.queue, l.kind, l.ordered FROM {schema}.outbox_events_waiting() AS l LOOP
@@ -106,7 +106,7 @@ AS $$
               AND {schema}.outbox_counted(f.name, '{pending,in_flight}') >= f.max_size)
 $$;
 
--- The places of events that are due, up to p_limit of each priority.
+-- The seqs of events that are due, up to p_limit of each priority.
 CREATE OR REPLACE FUNCTION {schema}.outbox_due_events(p_queue text, p_kind text, p_limit integer, p_now timestamptz)
 RETURNS bigint[] LANGUAGE sql STABLE
 AS $$

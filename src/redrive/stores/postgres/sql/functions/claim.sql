@@ -1,7 +1,7 @@
 -- Claiming: taking due letters, in one call with settling the last ones.
 
--- Settle and claim in one transaction. Returns a row per claim, and for every settlement whose claim no longer held a row
--- with the negative place and nothing else. A p_call that comes again (p_again) gets the answer of the first time: what it
+-- Settle and claim in one transaction. Returns a row per claim, and for every settlement whose claim was lost a row with
+-- the negative seq and nothing else. A p_call that comes again (p_again) gets the answer of the first time: what it
 -- settled counts as settled, and what it claimed is returned.
 CREATE OR REPLACE FUNCTION {schema}.outbox_exchange(
     p_call bigint, p_again boolean, p_keyed boolean, p_refs bigint[], p_tokens bigint[], p_moves jsonb,

@@ -19,7 +19,7 @@ DECLARE
     v_ordered text[];
     v_limited text[];
     v_dead bigint[];
-    v_seqs bigint[];  -- a place for every draft; a place tells which of them are kept, because ids may repeat
+    v_seqs bigint[];  -- one for every draft; it tells which of them are kept, because ids may repeat
     v_kept bigint;
     v_name text;
     v_meant jsonb;  -- the duplicates of this call: see outbox_wait
@@ -66,7 +66,7 @@ BEGIN
           FROM (SELECT queue, event_type, count(*) AS n FROM kept GROUP BY 1, 2) AS k
          CROSS JOIN (VALUES ('enqueued'), ('pending')) AS s (status))
     SELECT count(*) INTO v_kept FROM kept;
-    IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the insert: a duplicate is one whatever it would wait for
+    IF p_rich IS NOT NULL AND v_kept > 0 THEN  -- after the insert: a duplicate stays one, even if it would wait for others
         SELECT jsonb_object_agg(p_ids[d.n], jsonb_build_array(d.n, d.kept)) INTO v_meant FROM {schema}.outbox_duplicates(
             p_call, p_again, p_ids, p_queues, p_kinds, p_idempotency_keys, p_wide, v_seqs) AS d;
         PERFORM {schema}.outbox_wait(p_rich, v_seqs, v_token, coalesce(v_meant, '{}'), false);
@@ -113,8 +113,9 @@ BEGIN
     END IF;
 END $$;
 
--- The few drafts that failed elsewhere: dead at once, or (retry) pending. Each is looked up by its place (LATERAL … LIMIT 1): after most letters were removed
--- the planner takes the table for empty, and would go through it once for each of them.
+-- The few drafts that failed elsewhere: dead at once, or (retry) pending. Each is looked up by its seq
+-- (LATERAL … LIMIT 1): after most letters were removed the planner takes the table for empty, and would go through it
+-- once for each of them.
 CREATE OR REPLACE FUNCTION {schema}.outbox_enrich(p_rich jsonb, p_seqs bigint[], p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = on SET enable_mergejoin = off SET jit = off
@@ -144,7 +145,7 @@ BEGIN
      WHERE o.seq = r.seq AND o.seq = ANY (p_seqs) AND o.status || '' IN ('failed', 'pending');
 END $$;
 
--- The drafts that were not kept at their place in p_seqs, and what is kept instead. Retention may have removed that
+-- The drafts that were not kept under their seq in p_seqs, and what is kept instead. Retention may have removed that
 -- between the conflict and this look. Then nothing is kept, and the caller asks again (serialization failure).
 CREATE OR REPLACE FUNCTION {schema}.outbox_duplicates(
     p_call bigint, p_again boolean, p_ids uuid[], p_queues text[], p_kinds text[], p_idempotency_keys text[],

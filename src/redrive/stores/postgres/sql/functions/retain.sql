@@ -21,12 +21,14 @@ BEGIN
                END * interval '1 second')
       INTO v_last, v_seen, v_over
       FROM (SELECT seq, status, updated_at FROM {schema}.outbox
-             WHERE seq > (SELECT broom FROM {schema}.outbox_meta) ORDER BY seq LIMIT p_limit) AS s;
-    UPDATE {schema}.outbox_meta SET broom = CASE WHEN v_seen = p_limit THEN v_last ELSE 0 END;
+             WHERE seq > (SELECT retained FROM {schema}.outbox_meta) ORDER BY seq LIMIT p_limit) AS s;
+    UPDATE {schema}.outbox_meta SET retained = CASE WHEN v_seen = p_limit THEN v_last ELSE 0 END;
     v_over := ARRAY(SELECT o.seq FROM {schema}.outbox AS o  -- looked at again, now that it is locked
                      WHERE o.seq = ANY (v_over) AND o.updated_at <= v_now - CASE o.status
                            WHEN 'delivered' THEN p_delivered WHEN 'archived' THEN p_archived
-                           WHEN 'failed' THEN p_failed END * interval '1 second' FOR UPDATE SKIP LOCKED);
+                           WHEN 'failed' THEN p_failed END * interval '1 second'
+                       AND (o.status = 'delivered' OR NOT EXISTS (SELECT 1 FROM {schema}.outbox_awaited(ARRAY[o.seq])))
+                       FOR UPDATE SKIP LOCKED);
     IF cardinality(v_over) > 0 THEN
         PERFORM {schema}.outbox_purge_rows(v_over);
     END IF;
@@ -43,14 +45,14 @@ AS $$
 DECLARE
     v_page text[] := ARRAY(
         SELECT fingerprint FROM {schema}.outbox_groups
-         WHERE fingerprint > (SELECT groups_broom FROM {schema}.outbox_meta) ORDER BY fingerprint LIMIT p_limit);
+         WHERE fingerprint > (SELECT groups_retained FROM {schema}.outbox_meta) ORDER BY fingerprint LIMIT p_limit);
 BEGIN
     DELETE FROM {schema}.outbox_groups AS g
      WHERE g.fingerprint = ANY (v_page) AND g.last_seen_at <= p_now - interval '1 day'
        AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.fingerprint = g.fingerprint AND o.status = 'failed')
        AND NOT EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.fingerprint = g.fingerprint AND o.status = 'archived');
     UPDATE {schema}.outbox_meta
-       SET groups_broom = CASE WHEN cardinality(v_page) = p_limit THEN v_page[p_limit] ELSE '' END;
+       SET groups_retained = CASE WHEN cardinality(v_page) = p_limit THEN v_page[p_limit] ELSE '' END;
 END $$;
 
 -- Whether a letter with this idempotency key (or, without one, this id) is kept, in any of these queues and kinds.
@@ -79,7 +81,7 @@ DECLARE
     v_removed integer;
     v_keys text[];
 BEGIN
-    IF p_kept IS NULL OR NOT pg_try_advisory_xact_lock(hashtextextended('{schema}.outbox_handled_broom', 3)) THEN
+    IF p_kept IS NULL OR NOT pg_try_advisory_xact_lock(hashtextextended('{schema}.outbox_handled_cursor', 3)) THEN
         RETURN 0;
     END IF;
     SELECT array_agg(queue), array_agg(kind) INTO v_queues, v_kinds FROM (
@@ -87,7 +89,7 @@ BEGIN
         UNION SELECT queue, kind FROM {schema}.outbox_deltas WHERE status = 'enqueued') AS all_kinds;
     v_limit := least(p_limit, greatest(10, 20000 / coalesce(cardinality(v_queues), 1)));  -- each key is looked up in each
     v_page := ARRAY(
-        SELECT h FROM {schema}.event_handled AS h, {schema}.outbox_handled_broom AS b
+        SELECT h FROM {schema}.event_handled AS h, {schema}.outbox_handled_cursor AS b
          WHERE (h.handler_name, h.idempotency_key) > (b.handler_name, b.idempotency_key)
          ORDER BY h.handler_name, h.idempotency_key LIMIT v_limit);
     WITH removed AS (
@@ -96,7 +98,7 @@ BEGIN
            AND NOT {schema}.outbox_has_key(h.idempotency_key, v_queues, v_kinds) RETURNING h.idempotency_key)
     SELECT count(*), array_agg(idempotency_key) INTO v_removed, v_keys FROM removed;
     PERFORM {schema}.outbox_note_left(v_keys);
-    UPDATE {schema}.outbox_handled_broom
+    UPDATE {schema}.outbox_handled_cursor
        SET handler_name = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].handler_name ELSE '' END,
            idempotency_key = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].idempotency_key ELSE '' END;
     RETURN v_removed;

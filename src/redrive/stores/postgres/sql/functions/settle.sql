@@ -15,9 +15,9 @@ AS $$
                        WHERE e.n > jsonb_array_length(p_tries) - {tries_before}) END
 $$;
 
--- Carry out moves to failed or back to pending; return the places of the letters whose claim still held. p_from is
+-- Carry out moves to failed or back to pending; return the seqs of the letters whose claim still holds. p_from is
 -- in_flight, or pending for new letters that failed elsewhere: those keep their due time.
--- The array of places makes the planner look them up in the index: after most letters were removed it takes the table for
+-- The array of seqs makes the planner look them up in the index: after most letters were removed it takes the table for
 -- empty, and a join alone would go through all of it. `status || ''` keeps it from the partial indexes of a status.
 CREATE OR REPLACE FUNCTION {schema}.outbox_fail(p_moves jsonb, p_call bigint, p_now timestamptz, p_from text)
 RETURNS SETOF bigint LANGUAGE plpgsql
@@ -84,21 +84,29 @@ BEGIN
     RETURN QUERY SELECT unnest(v_seqs);
 END $$;
 
--- Deliver; return the places of the letters whose claim still held.
+-- Deliver; return the seqs of the letters whose claim still holds. Each letter is looked up by its seq and locked
+-- (LATERAL … LIMIT 1): after most letters were removed the planner takes the table for empty, and a join would go through
+-- all of it.
 CREATE OR REPLACE FUNCTION {schema}.outbox_deliver(p_refs bigint[], p_tokens bigint[], p_call bigint, p_now timestamptz)
 RETURNS bigint[] LANGUAGE plpgsql
 AS $$
 DECLARE
     v_token bigint := nextval('{schema}.outbox_token');
+    v_rows tid[];
     v_seqs bigint[];
     v_lanes boolean;
 BEGIN
+    v_rows := ARRAY(
+        SELECT n.ctid FROM unnest(p_refs, p_tokens) AS c (seq, token)
+         CROSS JOIN LATERAL (
+               SELECT o.ctid FROM {schema}.outbox AS o
+                WHERE o.seq = c.seq AND o.token = c.token AND o.status || '' = 'in_flight'  -- never by the index of leases
+                LIMIT 1 FOR NO KEY UPDATE) AS n);
     WITH moved AS (
         UPDATE {schema}.outbox AS o
            SET status = 'delivered', token = v_token, act = p_call, lease_until = NULL, worker = NULL,
                updated_at = p_now, why = '{why_succeeded}'
-          FROM unnest(p_refs, p_tokens) AS c (seq, token)
-         WHERE o.seq = c.seq AND o.token = c.token AND o.status || '' = 'in_flight'  -- never by the index of leases
+         WHERE o.ctid = ANY (v_rows)  -- they are locked: no other call can move them
         RETURNING o.seq, o.queue, o.event_type, o.lane),
     counted AS (
         INSERT INTO {schema}.outbox_deltas (queue, kind, status, n)

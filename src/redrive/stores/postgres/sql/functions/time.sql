@@ -14,8 +14,8 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.outbox_iso(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 
--- Make this transaction's commit wait for the disk, whatever the server, the database or the role has set. A setting that
--- also waits for a standby stays. Holds until the end of the transaction, behind a pooler too.
+-- Make this transaction's commit wait for the disk, even if the server, the database or the role is set otherwise. A
+-- setting that also waits for a standby stays. Holds until the end of the transaction, behind a pooler too.
 CREATE OR REPLACE FUNCTION {schema}.outbox_durable() RETURNS void LANGUAGE plpgsql
 AS $$
 BEGIN

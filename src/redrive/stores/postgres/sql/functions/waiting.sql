@@ -1,6 +1,6 @@
 -- Letters that wait for other letters (`after`).
 
--- Let new letters wait for others. p_seqs holds the place of every draft, p_token is their token. p_meant maps the id of a
+-- Let new letters wait for others. p_seqs holds the seq of every draft, p_token is their token. p_meant maps the id of a
 -- draft of this call that is a duplicate to its number in the call and the id that is kept: a letter that waits for such
 -- a draft waits for what is kept. p_lasting: the transaction is the user's own, and may stay open.
 CREATE OR REPLACE FUNCTION {schema}.outbox_wait(p_rich jsonb, p_seqs bigint[], p_token bigint, p_meant jsonb, p_lasting boolean)
@@ -10,14 +10,16 @@ AS $$
 DECLARE
     v_seqs bigint[];  -- the letter that waits, and in v_ids the one that it waits for, pair by pair
     v_ids uuid[];
+    v_failures smallint[];  -- what it does when that one is dead
     v_unknown text;
     v_seq bigint;
     v_held bigint;
 BEGIN
     SELECT array_agg(p_seqs[r.n] ORDER BY r.n, a.place), array_agg(coalesce(
-               CASE WHEN (p_meant -> a.id ->> 0)::bigint < r.n THEN p_meant -> a.id ->> 1 END, a.id)::uuid ORDER BY r.n, a.place)
-      INTO v_seqs, v_ids
-      FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[])
+               CASE WHEN (p_meant -> a.id ->> 0)::bigint < r.n THEN p_meant -> a.id ->> 1 END, a.id)::uuid ORDER BY r.n, a.place),
+           array_agg(coalesce(r.after_failure, 0::smallint) ORDER BY r.n, a.place)
+      INTO v_seqs, v_ids, v_failures
+      FROM jsonb_to_recordset(p_rich) AS r (n bigint, after text[], after_failure smallint)
      CROSS JOIN LATERAL (SELECT 1 FROM {schema}.outbox AS o WHERE o.seq = p_seqs[r.n] LIMIT 1) AS kept
      CROSS JOIN LATERAL unnest(r.after) WITH ORDINALITY AS a (id, place)
      WHERE cardinality(r.after) > 0;
@@ -49,8 +51,8 @@ BEGIN
     END IF;
     FOR v_seq, v_held IN
         WITH waits AS (
-            INSERT INTO {schema}.outbox_waits (on_seq, seq)
-            SELECT DISTINCT o.seq, u.seq FROM unnest(v_ids, v_seqs) AS u (id, seq)
+            INSERT INTO {schema}.outbox_waits (on_seq, seq, failure)
+            SELECT DISTINCT o.seq, u.seq, u.failure FROM unnest(v_ids, v_seqs, v_failures) AS u (id, seq, failure)
              CROSS JOIN LATERAL (SELECT n.seq, n.status FROM {schema}.outbox AS n WHERE n.id = u.id LIMIT 1) AS o
              WHERE o.status <> 'delivered' RETURNING seq),
         unsure AS (INSERT INTO {schema}.outbox_unsure SELECT DISTINCT seq FROM waits WHERE p_lasting)
@@ -94,3 +96,40 @@ BEGIN
           JOIN {schema}.outbox AS o ON o.seq = w.on_seq  -- one that is gone was purged before it was delivered
          WHERE w.seq = ANY (v_seqs) AND o.status = 'delivered'));
 END $$;
+
+-- Some letters wait for one that is dead: failed, archived or removed. Let those with after_failure=run go on, and return
+-- those with after_failure=fail. p_queue: of that queue alone. A letter behind another of its key is held by more than its
+-- waits.
+CREATE OR REPLACE FUNCTION {schema}.outbox_stranded(p_limit integer, p_queue text) RETURNS SETOF uuid LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM {schema}.outbox_waits WHERE failure > 0) THEN
+        RETURN;
+    END IF;
+    WITH dead AS (
+        SELECT w.on_seq, w.seq FROM {schema}.outbox_waits AS w
+          JOIN {schema}.outbox AS b ON b.seq = w.seq LEFT JOIN {schema}.outbox AS o ON o.seq = w.on_seq
+         WHERE w.failure = 1 AND coalesce(o.status, 'archived') IN ('failed', 'archived')
+           AND (p_queue IS NULL OR b.queue = p_queue)
+         LIMIT p_limit FOR UPDATE OF w SKIP LOCKED),
+    over AS (
+        DELETE FROM {schema}.outbox_waits AS w USING dead
+         WHERE w.on_seq = dead.on_seq AND w.seq = dead.seq RETURNING w.seq)
+    UPDATE {schema}.outbox AS o SET held = o.held - g.n
+      FROM (SELECT seq, count(*) AS n FROM over GROUP BY seq) AS g WHERE o.seq = g.seq;
+    RETURN QUERY
+        SELECT DISTINCT b.id FROM {schema}.outbox_waits AS w
+          JOIN {schema}.outbox AS b ON b.seq = w.seq LEFT JOIN {schema}.outbox AS o ON o.seq = w.on_seq
+         WHERE w.failure = 2 AND coalesce(o.status, 'archived') IN ('failed', 'archived') AND b.status || '' = 'pending'
+           AND (p_queue IS NULL OR b.queue = p_queue)
+           AND b.held = (SELECT count(*) FROM {schema}.outbox_waits AS n WHERE n.seq = b.seq) LIMIT p_limit;
+END $$;
+
+-- Which of these letters another one waits for, or would after a replay: pairs of seqs, the letter and a waiting one.
+CREATE OR REPLACE FUNCTION {schema}.outbox_awaited(p_seqs bigint[]) RETURNS TABLE (seq bigint, waiting uuid) LANGUAGE sql STABLE
+SET enable_seqscan = off SET jit = off
+AS $$
+    SELECT DISTINCT ON (w.on_seq) w.on_seq, b.id FROM {schema}.outbox_waits AS w JOIN {schema}.outbox AS b ON b.seq = w.seq
+     WHERE w.on_seq = ANY (p_seqs) AND b.status IN ('pending', 'failed') ORDER BY w.on_seq, b.seq
+$$;

@@ -185,19 +185,19 @@ CREATE TABLE {schema}.subscription (
     PRIMARY KEY (event_type, handler_name), CHECK (event_type <> handler_name)
 );
 
-CREATE TABLE {schema}.outbox_handled_broom (  -- where retention looks next among the handled keys
+CREATE TABLE {schema}.outbox_handled_cursor (  -- the last handled key that retention looked at
     one boolean PRIMARY KEY DEFAULT true CHECK (one), handler_name text COLLATE "C" NOT NULL DEFAULT '',
     idempotency_key text COLLATE "C" NOT NULL DEFAULT ''
 );
-INSERT INTO {schema}.outbox_handled_broom DEFAULT VALUES;
+INSERT INTO {schema}.outbox_handled_cursor DEFAULT VALUES;
 
 CREATE TABLE {schema}.outbox_meta (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     version  integer NOT NULL,            -- the newest migration that was applied
     oldest   integer NOT NULL DEFAULT 1,  -- the oldest version of redrive, by its schema's number, that works with it
     functions text COLLATE "C" NOT NULL DEFAULT '',  -- the digest of the functions that were applied
-    broom    bigint NOT NULL DEFAULT 0,   -- where retention looks next
-    groups_broom text COLLATE "C" NOT NULL DEFAULT ''  -- where it looks next among the groups
+    retained bigint NOT NULL DEFAULT 0,   -- the last seq that retention looked at
+    groups_retained text COLLATE "C" NOT NULL DEFAULT ''  -- the last group that it looked at
 );
 INSERT INTO {schema}.outbox_meta (version) VALUES (0);
 

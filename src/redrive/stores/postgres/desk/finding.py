@@ -19,7 +19,7 @@ from redrive.errors import LetterNotFound
 from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
 from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.postgres import rows
-from redrive.stores.postgres.compiling import compile_query, few, needs_now
+from redrive.stores.postgres.desk.compiling import compile_query, few, needs_now
 from redrive.stores.postgres.putting import canonical
 from redrive.stores.postgres.texts import name
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from redrive.stores.grouping import Counted, Heap
-    from redrive.stores.postgres.compiling import Compiled
+    from redrive.stores.postgres.desk.compiling import Compiled
     from redrive.stores.postgres.server.transaction import Transaction
 
-_FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
+FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
 _FEW = 10_000
-_PAGE, _LARGEST_PAGE = 200, 2_000  # rows read at once while the rest of a query is judged here
+_PAGE, LARGEST_PAGE = 200, 2_000  # rows read at once while the rest of a query is judged here
 
 
 async def get(transaction: Transaction, letter_id: str) -> Letter | None:
@@ -61,8 +61,14 @@ async def standing(transaction: Transaction, letter_id: str) -> Standing | None:
     )
 
 
+async def dependents(transaction: Transaction, letter_ids: list[str]) -> list[tuple[str, str]]:
+    """Return who waits for whom."""
+    found = await transaction.rows("dependents", [canonical(each) for each in letter_ids])
+    return [(row["awaited"], row["waiting"]) for row in found]
+
+
 async def letters(transaction: Transaction, seqs: list[int]) -> dict[int, Letter]:
-    """Return these letters by place."""
+    """Return these letters by seq."""
     return {row[0]: rows.letter_of(row, transaction.whole) for row in await transaction.rows("letters", seqs)}
 
 
@@ -76,7 +82,7 @@ async def these(transaction: Transaction, letter_ids: list[str]) -> list[Letter]
 async def find(transaction: Transaction, query: Query, cursor: str | None, limit: int, payloads: bool) -> Page:  # noqa: FBT001 - see store
     """Return a page, newest first."""
     found: list[tuple[int, Letter]] = []
-    async for pair in _matching(transaction, query, cursor, limit + 1, payloads=payloads):
+    async for pair in matching(transaction, query, cursor, limit + 1, payloads=payloads):
         found.append(pair)
         if len(found) > limit:
             break
@@ -84,9 +90,10 @@ async def find(transaction: Transaction, query: Query, cursor: str | None, limit
     return Page([letter for _, letter in page], str(page[-1][0]) if len(found) > limit and page else None)
 
 
-async def _matching(
+async def matching(
     transaction: Transaction, query: Query, cursor: str | None, at_most: int, *, payloads: bool = False
 ) -> AsyncIterator[tuple[int, Letter]]:
+    """Yield the letters that match, newest first, with their seqs; *at_most* is how many the caller wants at once."""
     now_us = await transaction.now_us() if needs_now(query) else 0
     compiled = compile_query(query, transaction.sql["schema"], now_us)
     where = await _where(transaction, compiled)
@@ -101,7 +108,7 @@ async def _matching(
                 yield row[0], letter if payloads or not letter.payload else replace(letter, payload=b"")
         if len(found) < size:
             return
-        before, size = found[-1][0], min(size * 2, max(size, _LARGEST_PAGE))
+        before, size = found[-1][0], min(size * 2, max(size, LARGEST_PAGE))
 
 
 async def _page(
@@ -133,7 +140,7 @@ async def count(transaction: Transaction, query: Query, at_most: int) -> int:
     compiled = compile_query(query, transaction.sql["schema"], now_us)
     if not compiled.rest.is_empty:
         n = 0
-        async for _ in _matching(transaction, query, None, at_most):
+        async for _ in matching(transaction, query, None, at_most):
             n += 1
             if n == at_most:
                 break
@@ -166,8 +173,8 @@ async def groups(transaction: Transaction, query: Query, limit: int) -> list[Gro
 
 
 async def _by_scan(transaction: Transaction, query: Query) -> list[Counted]:
-    dead = Query((*_FAILED.terms, *query.terms))
-    found = _matching(transaction, dead, None, _LARGEST_PAGE)
+    dead = Query((*FAILED.terms, *query.terms))
+    found = matching(transaction, dead, None, LARGEST_PAGE)
     return [(letter.fingerprint or "", letter.kind, letter.category or "", 1) async for _, letter in found]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from redrive.stores.sqlite.compiling import Compiled
+    from redrive.stores.sqlite.desk.compiling import Compiled
 
 Row = tuple[Any, ...]
 

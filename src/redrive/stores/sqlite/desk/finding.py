@@ -17,8 +17,8 @@ from redrive.core.waiting import NAMED, Standing
 from redrive.stores.contract import LONG_HISTORY, Group, Histories, Page, Tally, place_of
 from redrive.stores.grouping import biggest, by_tally, is_tallied
 from redrive.stores.sqlite import ordering, rows
-from redrive.stores.sqlite.compiling import compile_query
-from redrive.stores.sqlite.scanning import Walk, scan
+from redrive.stores.sqlite.desk.compiling import compile_query
+from redrive.stores.sqlite.desk.scanning import Walk, scan
 from redrive.stores.sqlite.sql import statements
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from redrive.stores.grouping import Counted, Heap
 
 
-_FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
+FAILED = Query((Term("status", "eq", ("failed",)),), "status:failed")
 _SQL = statements("finding", all=rows.ALL)
 
 
@@ -63,14 +63,15 @@ def find(
     payloads: bool,  # noqa: FBT001 - see the store
 ) -> Page:
     """Return a page, newest first."""
-    found = list(islice(_matching(connection, query, cursor, now_us, payloads=payloads), limit + 1))
+    found = list(islice(matching(connection, query, cursor, now_us, payloads=payloads), limit + 1))
     page = found[:limit]
     return Page([letter for _, letter in page], str(page[-1][0]) if len(found) > limit and page else None)
 
 
-def _matching(
+def matching(
     connection: apsw.Connection, query: Query, cursor: str | None, now_us: int, *, payloads: bool = False
 ) -> Iterator[tuple[int, Letter]]:
+    """Yield the letters that match, newest first, with their seqs."""
     compiled = compile_query(query, now_us, connection)
     read = rows.ALL if payloads or compiled.rest.reads_payload else rows.LISTED
     walk = Walk(read, place_of(cursor), newest_first=True)
@@ -85,7 +86,7 @@ def count(connection: apsw.Connection, query: Query, at_most: int, now_us: int) 
     compiled = compile_query(query, now_us, connection)
     if compiled.rest.is_empty:
         return sum(1 for _ in islice(scan(connection, compiled, Walk("seq", None, newest_first=True)), at_most))
-    return sum(1 for _ in islice(_matching(connection, query, None, now_us), at_most))
+    return sum(1 for _ in islice(matching(connection, query, None, now_us), at_most))
 
 
 def tallies(connection: apsw.Connection, status: str | None = None) -> list[Tally]:
@@ -110,8 +111,8 @@ def groups(connection: apsw.Connection, query: Query, limit: int, now_us: int) -
 
 
 def _by_scan(connection: apsw.Connection, query: Query, now_us: int) -> Iterator[Counted]:
-    dead = Query((*_FAILED.terms, *query.terms))
-    for _, letter in _matching(connection, dead, None, now_us):
+    dead = Query((*FAILED.terms, *query.terms))
+    for _, letter in matching(connection, dead, None, now_us):
         yield letter.fingerprint or "", letter.kind, letter.category or "", 1
 
 
@@ -121,6 +122,12 @@ def _group(connection: apsw.Connection, heap: Heap) -> Group:
     return Group(
         **msgspec.structs.asdict(heap), error_type=error_type, title=title, first_seen_us=first, last_seen_us=last
     )
+
+
+def title_of(connection: apsw.Connection, fingerprint: str) -> str:
+    """Return the message template of a group, or nothing."""
+    row = connection.execute(_SQL["group"], (fingerprint,)).fetchone()
+    return str(row[1]) if row else ""
 
 
 def oldest_failed(connection: apsw.Connection) -> Letter | None:

@@ -11,37 +11,37 @@ import contextlib
 from threading import Lock
 
 
-class Bell:
+class Wakeup:
     """Wakes every waiting caller; if none waits, the next call of `wait` returns at once."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._rang = False
+        self._unheard = False
         self._waiters: set[asyncio.Future[None]] = set()
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Wake every waiting caller; may be called from any thread."""
         with self._lock:
             waiters, self._waiters = self._waiters, set()
-            self._rang = not waiters
+            self._unheard = not waiters
         for waiter in waiters:
             _wake(waiter)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the wait itself is the operation
-        """Return True when it rings, or False after *timeout* seconds."""
+        """Return True when one is sent, or False after *timeout* seconds."""
         waiter = asyncio.get_running_loop().create_future()
         with self._lock:
-            if self._rang:
-                self._rang = False
+            if self._unheard:
+                self._unheard = False
                 return True
             self._waiters.add(waiter)
         try:
             await asyncio.wait((waiter,), timeout=timeout)
         finally:
             with self._lock:
-                rang = waiter not in self._waiters  # perhaps only just now, and we have not been told yet
+                woken = waiter not in self._waiters  # perhaps only just now, and the loop has not run its callback yet
                 self._waiters.discard(waiter)
-        return rang
+        return woken
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

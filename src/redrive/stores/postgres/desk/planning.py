@@ -1,8 +1,8 @@
 """
-The operator's writes: replay, archive, cancel, restore, purge, edit, plans.
+Plans: kept, read, changed, and carried out page by page.
 
-Owns carrying them out, many rows at a time, with the audit entry in the same transaction.
-Which status a verb needs is said in `core.moves`, not here.
+Owns a plan's row, the page that comes next, and one step: acts, advanced plan and audit entry in one transaction.
+Knows no rule and no verb: `core.plan` says how a plan advances, `acting` carries out what it does to letters.
 
 A plan's cut-off is a number of the same sequence that every act takes its own from. An act
 takes its number under the lock of the rows it moves, so a letter's numbers only grow: one that
@@ -11,97 +11,23 @@ a plan has moved is beyond its cut-off for good, however late other transactions
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import (
-    Plan,
-    PlanState,
-    Step,
-    advance,
-    as_read,
-    begun,
-    changed,
-    may_step,
-    room,
-    taken,
-)
+from redrive.core.moves import VERBS
+from redrive.core.plan import Plan, PlanState, Step, advance, as_read, begun, changed, may_step, room, taken
 from redrive.core.query import parse
-from redrive.errors import LetterNotFound, PlanNotFound
+from redrive.errors import PlanNotFound
 from redrive.failpoints import hit
-from redrive.stores.columns import encode, status_of
-from redrive.stores.postgres import finding
-from redrive.stores.postgres.compiling import compile_query
-from redrive.stores.postgres.putting import canonical
+from redrive.stores.columns import encode
+from redrive.stores.postgres.desk.acting import ActTerms, awaited_of, carry_out, lock
+from redrive.stores.postgres.desk.compiling import compile_query
 from redrive.stores.postgres.rows import letter_of
-from redrive.stores.postgres.texts import escape, is_odd, unescape
+from redrive.stores.postgres.texts import escape, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from redrive.core.letter import Letter
     from redrive.stores.postgres.server.transaction import Transaction
-
-
-class Doing(NamedTuple):
-    """Who acts, and why."""
-
-    by: str
-    reason: str
-    plan: str = ""
-    generation: int | None = None
-
-
-async def act(
-    transaction: Transaction, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
-) -> list[Letter]:
-    """Act on these letters, all or none."""
-    ids = list(dict.fromkeys(canonical(letter_id) for letter_id in letter_ids))
-    if not ids:
-        return []
-    places = {row["id"]: row["seq"] for row in await transaction.rows("look", ids)}
-    for letter_id in ids:
-        if letter_id not in places:
-            raise LetterNotFound(letter_id)
-    locked = {row["id"]: row for row in await lock(transaction, list(places.values()))}
-    for letter_id in ids:
-        if letter_id not in locked:
-            raise LetterNotFound(letter_id)
-        check_verb(verb, letter_id, status_of(locked[letter_id]["status"]))
-    seqs = [places[letter_id] for letter_id in ids]
-    before = await finding.letters(transaction, seqs) if verb == "purge" else {}
-    await _carry_out(transaction, verb, seqs, Doing(by, reason, generation=generation))
-    target = ids[0] if len(ids) == 1 else f"{len(ids)} letters"
-    await transaction.audit(by, verb, target, len(ids), reason)
-    after = before or await finding.letters(transaction, seqs)
-    return [after[seq] for seq in seqs]
-
-
-async def lock(transaction: Transaction, seqs: list[int]) -> list[Any]:
-    """Lock the lanes of these letters, then the letters; return them as they are from now on."""
-    await transaction.rows("lock_lanes", seqs)
-    return await transaction.rows("lock", seqs)
-
-
-async def _carry_out(transaction: Transaction, verb: str, seqs: list[int], doing: Doing) -> None:
-    """Carry out *verb* on letters that are locked and fit it."""
-    odd = is_odd(doing.by + doing.reason + doing.plan)
-    by, plan, now = escape(doing.by), escape(doing.plan), transaction.now.wall
-    match verb:
-        case "replay":
-            await transaction.rows("replay", seqs, doing.generation, by, escape(doing.reason), plan, odd, now)
-        case "archive" | "cancel":
-            await transaction.rows("archive", seqs, by, plan, odd, now)
-        case "restore":
-            await transaction.rows("restore", seqs, by, plan, odd, now)
-        case "purge":
-            await transaction.rows("wait_for_users")  # who enqueues a letter that is to wait for one of them
-            await transaction.rows("purge", seqs)
-
-
-# ---------------------------------------------------------------------- plans
 
 
 async def start_plan(transaction: Transaction, plan: Plan) -> Plan:
@@ -118,7 +44,7 @@ async def _keep_plan(transaction: Transaction, plan: Plan) -> None:
     await transaction.rows("open_plan" if plan.is_open else "close_plan", told["id"])
 
 
-_plan_decoder = msgspec.json.Decoder(Plan)
+plan_decoder = msgspec.json.Decoder(Plan)
 _TOLD = ("id", "query", "by", "reason", "holder")  # what people say
 
 
@@ -140,7 +66,7 @@ async def read_plans(transaction: Transaction, state: PlanState | None, limit: i
 
 
 def _plan_of(value: bytes, now: int) -> Plan:
-    plan = _plan_decoder.decode(value)
+    plan = plan_decoder.decode(value)
     told = {field: unescape(getattr(plan, field)) for field in _TOLD}
     return as_read(msgspec.structs.replace(plan, **told), now)
 
@@ -154,7 +80,8 @@ async def change_plan(
     transaction: Transaction, plan_id: str, verb: str, by: str, reason: str, rate: float | None
 ) -> Plan:
     """Pause, resume or halt a plan."""
-    kept = changed(await read_plan(transaction, plan_id, "lock_plan"), verb, rate=rate)
+    plan = await read_plan(transaction, plan_id, "lock_plan")
+    kept = changed(plan, verb, now_us=await transaction.now_us(), rate=rate)
     await _keep_plan(transaction, kept)
     await transaction.audit(by, f"plan {verb}", plan_id, 0, reason)
     return kept
@@ -169,7 +96,8 @@ async def step(transaction: Transaction, plan_id: str, limit: int, worker: str, 
     page = await _next_page(transaction, plan, limit)
     acted = await _act_on(transaction, plan, page.seqs)
     moved = len(page.seqs) - len(acted)
-    after = advance(plan, cursor=page.cursor, acted=len(acted), skipped=moved, further=page.further)
+    now_us = await transaction.now_us()
+    after = advance(plan, cursor=page.cursor, acted=len(acted), skipped=moved, further=page.further, now_us=now_us)
     hit("step.inside")
     await _keep_plan(transaction, after)
     return Step(plan=after, acted=tuple(acted), skipped=moved)
@@ -217,30 +145,15 @@ async def _act_on(transaction: Transaction, plan: Plan, seqs: list[int]) -> list
         for row in await lock(transaction, seqs)
         if row["status"] == VERBS[plan.verb].value and row["token"] <= int(plan.cutoff)
     ]
+    if plan.verb == "purge":
+        awaited = await awaited_of(transaction, [row["seq"] for row in fit])
+        fit = [row for row in fit if row["seq"] not in awaited]
     if fit:
-        await _carry_out(
-            transaction, plan.verb, [row["seq"] for row in fit], Doing(plan.by, plan.reason, plan.id, plan.generation)
+        await carry_out(
+            transaction,
+            plan.verb,
+            [row["seq"] for row in fit],
+            ActTerms(plan.by, plan.reason, plan.id, plan.generation),
         )
         await transaction.audit(plan.by, plan.verb, f"plan {plan.id}", len(fit), plan.reason)
     return [row["id"] for row in fit]
-
-
-# ---------------------------------------------------------------------- edit
-
-
-async def edit(
-    transaction: Transaction, letter_id: str, body: tuple[bytes, str], version: int, by: str, reason: str
-) -> Letter:
-    """Replace the payload, compare-and-set on its version."""
-    letter_id = canonical(letter_id)
-    found = await transaction.row("look", [letter_id])
-    if found is None:
-        raise LetterNotFound(letter_id)
-    locked = await transaction.row("version", found["seq"])
-    if locked is None:  # it was removed in this moment
-        raise LetterNotFound(letter_id)
-    check_edit(letter_id, status_of(locked["status"]), locked["payload_version"], version)
-    payload, content_type = body
-    await transaction.rows("edit", found["seq"], payload, escape(content_type), transaction.now.wall)
-    await transaction.audit(by, "edit", letter_id, 1, reason)
-    return (await finding.letters(transaction, [found["seq"]]))[found["seq"]]

@@ -11,35 +11,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.core.letter import Priority, Status
-from redrive.core.query import Query, Term
-from redrive.stores.prefix_range import end_of
+from redrive.stores.compiling import COMPARE, NUMBERS, Clause, begins, joined_clauses, span, status_among
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import apsw
 
+    from redrive.core.query import Query, Term
+
 _TEXT = {
     "id": "id", "queue": "queue", "kind": "kind", "error": "last_error", "error_type": "error_type", "key": "key",
     "idempotency_key": "idempotency_key", "origin": "origin", "tenant": "tenant", "handler": "handler",
     "release": "release", "policy": "policy", "why": "why", "plan": "plan", "category": "category",
 }  # fmt: skip
-_NUMBERS = ("attempts", "losses", "cycles", "generation")
-_COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-_MIRRORED = {"gt": "<", "ge": "<=", "lt": ">", "le": ">="}
-_SPANS = {"age": ("created_us", _MIRRORED, -1), "failed": ("failed_us", _MIRRORED, -1), "due": ("due_us", _COMPARE, 1)}
+_SPANS = {"age": "created_us", "failed": "failed_us", "due": "due_us"}
 _RUNNING = "seq IN (SELECT seq FROM letters INDEXED BY letters_lease WHERE status = 'in_flight')"  # they are few
 _INDEXED = {Status.FAILED: "dead = 1", Status.ARCHIVED: "archived_from IS NOT NULL", Status.IN_FLIGHT: _RUNNING}
 _MOST_RANGES = 100  # of one term: a long chain of OR is refused by SQLite, and no index would answer it
 _SHORTEST_SEARCH = 3  # characters: the index knows trigrams
-
-
-class Clause(NamedTuple):
-    """A condition, its parameters, and whether it says all that its term says."""
-
-    sql: str
-    bindings: tuple[object, ...] = ()
-    exact: bool = True
 
 
 class Compiled(NamedTuple):
@@ -54,11 +44,8 @@ class Compiled(NamedTuple):
 def compile_query(query: Query, now_us: int, connection: apsw.Connection, *, dead: bool = False) -> Compiled:
     """Translate *query* as it stands at *now_us*; the caller may know that only *dead* letters are meant."""
     groups = connection if dead or any(_is_dead(term) for term in query.terms) else None
-    clauses = [(term, _clause(term, now_us, groups)) for term in query.terms]
-    said = [clause for _, clause in clauses if clause is not None]
-    rest = tuple(term for term, clause in clauses if clause is None or not clause.exact)
-    where = " AND ".join(clause.sql for clause in said) or "1"
-    return Compiled(where, tuple(value for clause in said for value in clause.bindings), Query(rest), _search(query))
+    found = joined_clauses(query, lambda term: _clause(term, now_us, groups))
+    return Compiled(found.sql or "1", found.bindings, found.rest, _search(query))
 
 
 def _search(query: Query) -> str | None:
@@ -86,25 +73,23 @@ def _clause(term: Term, now_us: int, groups: apsw.Connection | None) -> Clause |
     if term.field == "priority":
         return _among("priority", [Priority[str(value).upper()].value for value in term.values], negated=term.negated)
     if term.field in _SPANS:
-        return _span(term, now_us)
-    if term.field in _NUMBERS:
+        return span(term, _SPANS, now_us)
+    if term.field in NUMBERS:
         return _number(term)
     if term.field == "group":
         return _group(term, groups)
     return _text(term) if term.field in _TEXT else None
 
 
-def standing(status: Status) -> str:
+def status_clause(status: Status) -> str:
     """Return the condition for *status*, in the words of the partial index that has such letters."""
     return _INDEXED.get(status, f"status = '{status.value}'")
 
 
 def _status(term: Term) -> Clause:
-    # Literals, because a partial index is used only if its own condition stands in the text; they are our words.
-    words = ", ".join(f"'{Status(str(value)).value}'" for value in term.values)
     if len(term.values) == 1 and not term.negated:
-        return Clause(standing(Status(str(term.values[0]))))
-    return Clause(f"status {'NOT ' * term.negated}IN ({words})")
+        return Clause(status_clause(Status(str(term.values[0]))))
+    return status_among(term)
 
 
 def _among(column: str, values: Sequence[object], *, negated: bool) -> Clause:
@@ -114,19 +99,12 @@ def _among(column: str, values: Sequence[object], *, negated: bool) -> Clause:
     return Clause(f"{column} IN ({marks})", tuple(values))
 
 
-def _span(term: Term, now_us: int) -> Clause | None:
-    column, signs, direction = _SPANS[term.field]
-    if term.negated or term.op not in signs:
-        return None
-    return Clause(f"{column} {signs[term.op]} ?", (now_us + direction * term.micros,))
-
-
 def _number(term: Term) -> Clause | None:
     if term.op == "eq":
         return _among(term.field, list(term.values), negated=term.negated)
-    if term.negated or term.op not in _COMPARE:
+    if term.negated or term.op not in COMPARE:
         return None
-    return Clause(f"{term.field} {_COMPARE[term.op]} ?", term.values)
+    return Clause(f"{term.field} {COMPARE[term.op]} ?", term.values)
 
 
 def _group(term: Term, groups: apsw.Connection | None) -> Clause | None:
@@ -174,6 +152,4 @@ def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
     starts = dict.fromkeys(str(value).split("*")[0] for value in term.values)
     if not all(starts) or len(starts) > _MOST_RANGES:
         return None
-    ends = [(start, end_of(start)) for start in starts]
-    ranges = " OR ".join(f"({column} >= ?" + f" AND {column} < ?" * (end is not None) + ")" for _, end in ends)
-    return Clause(f"({ranges})", tuple(bound for pair in ends for bound in pair if bound is not None), exact)
+    return begins(column, starts, exact=exact)

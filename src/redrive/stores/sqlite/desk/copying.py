@@ -1,7 +1,7 @@
 """
 Letters that come from another store, or go there.
 
-Owns reading them in the order of arrival and keeping them as they are, whatever their status. Knows no other
+Owns reading them in the order of arrival and keeping them as they are, in any status. Knows no other
 store.
 """
 
@@ -15,7 +15,7 @@ import apsw
 from msgspec.structs import asdict
 
 from redrive.core.letter import Status
-from redrive.core.tallies import Trait, trait_of
+from redrive.core.letter.tallies import Trait, trait_of
 from redrive.failpoints import hit
 from redrive.stores import columns
 from redrive.stores.contract import place_of
@@ -103,7 +103,7 @@ def _handled(connection: apsw.Connection, after: Handled, limit: int) -> list[Ha
 
 
 def _adopt_all(transaction: Transaction, letters: Sequence[Kept]) -> list[Adopted]:
-    transaction.rang = True
+    transaction.wakes = True
     transaction.insert_arrivals()
     token = transaction.next_token()
     adopted = [_adopt(transaction, each, token) for each in letters]
@@ -150,14 +150,14 @@ def _runs(status: str) -> bool:
 
 def _add_rest(transaction: Transaction, kept: Kept, seq: int, on_seqs: Sequence[int]) -> None:
     """Add what stands in other tables."""
-    ordering.wait_for(transaction, seq, on_seqs)
+    ordering.wait_for(transaction, seq, on_seqs, kept.letter.after_failure)
     if kept.group is not None:
         transaction.sql(
             _SQL["adopt_group"],
             (kept.group.fingerprint, kept.group.error_type, kept.group.title, kept.group.first_us, kept.group.last_us),
         )
     if group_of(kept.letter) is not None:
-        failing.make_searchable(transaction, seq, kept.letter.last_error or "", again=False)
+        failing.make_searchable(transaction, [seq], kept.letter.last_error or "", again=False)
 
 
 def _kept_already(transaction: Transaction, letter: Letter) -> Adopted:

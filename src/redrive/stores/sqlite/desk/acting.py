@@ -1,5 +1,5 @@
 """
-The operator's writes: replay, archive, cancel, restore, purge, edit, plans.
+The operator's writes: replay, archive, cancel, restore, purge, edit.
 
 Owns carrying them out, many rows at a time, with the audit entry in the same transaction.
 Knows no rule: `core.moves` says which status a verb needs, `core.changes` what it does to a letter.
@@ -8,42 +8,24 @@ Knows no rule: `core.moves` says which status a verb needs, `core.changes` what 
 from __future__ import annotations
 
 from array import array
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 import msgspec
 
 from redrive.core import changes
 from redrive.core.letter import Letter, Status
-from redrive.core.moves import VERBS, check_edit, check_verb
-from redrive.core.plan import (
-    Plan,
-    PlanState,
-    Step,
-    advance,
-    as_read,
-    begun,
-    changed,
-    may_step,
-    room,
-    taken,
-)
-from redrive.core.query import Query, parse
-from redrive.core.tallies import Trait, trait_of
-from redrive.errors import LetterNotFound, PlanNotFound
-from redrive.failpoints import hit
-from redrive.stores import columns
-from redrive.stores.sqlite import finding, ordering, rows
-from redrive.stores.sqlite.compiling import compile_query, standing
-from redrive.stores.sqlite.scanning import Walk, scan
+from redrive.core.letter.tallies import Trait, trait_of
+from redrive.core.moves import check_edit, check_purge, check_verb
+from redrive.errors import LetterNotFound
+from redrive.stores.sqlite import ordering, rows
+from redrive.stores.sqlite.desk import finding
 from redrive.stores.sqlite.sql import statements
 from redrive.stores.sqlite.writing import Some, Update, update_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from redrive.stores.sqlite.compiling import Compiled
     from redrive.stores.sqlite.transaction import Transaction
 
 _OWN = ("seq", "lane", "held", "archived_from")
@@ -100,11 +82,13 @@ class Act(NamedTuple):
     generation: int | None = None
 
 
-def _needed(verb: str) -> Some:
+def needed(verb: str) -> Some:
+    """Return what *verb* must know of a letter."""
     return _WHOLE if verb == "replay" else _LEAN
 
 
-def _row_of(some: Some, found: tuple[Any, ...]) -> ActRow:
+def row_of(some: Some, found: tuple[Any, ...]) -> ActRow:
+    """Return a row that was read with the columns of *some*."""
     seq, lane, held, archived_from = found[: len(_OWN)]
     return ActRow(seq, lane, held, archived_from, some.letter(found))
 
@@ -118,8 +102,10 @@ def act(
         return []
     for row in found:
         check_verb(verb, row.letter.id, row.letter.status)
+        if verb == "purge":
+            check_purge(row.letter.id, ordering.awaited_by(transaction, row.seq))
     token = transaction.next_token()
-    after = _CARRIED_OUT_BY[verb](transaction, found, Act(token, by, reason, generation=generation))
+    after = CARRIED_OUT_BY[verb](transaction, found, Act(token, by, reason, generation=generation))
     target = found[0].letter.id if len(found) == 1 else f"{len(found)} letters"
     transaction.audit(by, verb, target, len(found), reason)
     return after if verb == "purge" else _as_kept(transaction, found, after, token)
@@ -204,7 +190,7 @@ def _rejoin(transaction: Transaction, found: Sequence[ActRow]) -> None:
     """Let letters that are pending again take their places behind others of their keys."""
     if not found:
         return
-    transaction.rang = True
+    transaction.wakes = True
     ordering.come_back(transaction, [row.seq for row in found if row.held])
     keyed = [row for row in found if row.letter.key is not None and transaction.queue(row.letter.queue).ordered]
     # A letter that came to rest before its queue kept order has no lane yet.
@@ -222,7 +208,7 @@ def _purge(transaction: Transaction, found: Sequence[ActRow], _act: Act) -> list
 
 def purge(transaction: Transaction, seqs: Sequence[int]) -> None:
     """Remove the letters with these *seqs*, and count them as purged."""
-    found = [_row_of(_LEAN, rows.the_row(transaction.connection, _SQL["read_lean"], (seq,))) for seq in seqs]
+    found = [row_of(_LEAN, rows.the_row(transaction.connection, _SQL["read_lean"], (seq,))) for seq in seqs]
     if found:
         _purge(transaction, found, Act(transaction.next_token(), "retention", ""))
 
@@ -233,114 +219,13 @@ def _remove(transaction: Transaction, seqs: Sequence[int]) -> None:
         transaction.connection.executemany(_SQL[name], bindings)
 
 
-_CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[ActRow], Act], list[Letter]]] = {
+CARRIED_OUT_BY: dict[str, Callable[[Transaction, Sequence[ActRow], Act], list[Letter]]] = {
     "replay": _replay,
     "archive": _archive,
     "cancel": _archive,
     "restore": _restore,
     "purge": _purge,
 }
-
-
-# ---------------------------------------------------------------------- plans
-
-
-def start_plan(transaction: Transaction, plan: Plan) -> Plan:
-    """Keep *plan*; its cut-off is now."""
-    kept = begun(plan, transaction.next_token(), transaction.now_us)
-    _keep_plan(transaction, kept)
-    transaction.audit(kept.by, f"plan {kept.verb}", f"{kept.id} {kept.query}", 0, kept.reason)
-    return kept
-
-
-def _keep_plan(transaction: Transaction, plan: Plan) -> None:
-    transaction.sql(_SQL["keep_plan"], (plan.id, columns.encode(plan)))
-    transaction.sql(_SQL["open_plan" if plan.is_open else "close_plan"], (plan.id,))
-
-
-_plan_decoder = msgspec.json.Decoder(Plan)
-
-
-def read_plan(connection: apsw.Connection, plan_id: str, now: int) -> Plan:
-    """Return a plan as it stands at *now*, by the clock of leases."""
-    row = connection.execute(_SQL["plan"], (plan_id,)).fetchone()
-    if row is None:
-        raise PlanNotFound(plan_id)
-    return as_read(_plan_decoder.decode(cast("bytes", row[0])), now)
-
-
-def read_plans(connection: apsw.Connection, state: PlanState | None, limit: int, now: int) -> list[Plan]:
-    """Return plans, newest first."""
-    sql = _SQL["open_plans" if state in (PlanState.RUNNING, PlanState.PAUSED) else "plans"]
-    found = [as_read(_plan_decoder.decode(cast("bytes", row[0])), now) for row in connection.execute(sql)]
-    wanted = [plan for plan in found if state is None or plan.state is state]
-    return sorted(wanted, key=lambda plan: int(plan.cutoff), reverse=True)[:limit]
-
-
-def change_plan(transaction: Transaction, plan_id: str, verb: str, by: str, reason: str, rate: float | None) -> Plan:
-    """Pause, resume or halt a plan."""
-    kept = changed(read_plan(transaction.connection, plan_id, transaction.lease(0)), verb, rate=rate)
-    _keep_plan(transaction, kept)
-    transaction.audit(by, f"plan {verb}", plan_id, 0, reason)
-    return kept
-
-
-def step(transaction: Transaction, plan_id: str, limit: int, worker: str, lease: float) -> Step:
-    """Act on the next page of a plan for *worker*; cursor, acts, lease and audit entry are one transaction."""
-    now = transaction.lease(0)
-    plan = read_plan(transaction.connection, plan_id, now)
-    if not may_step(plan, worker, now):
-        return Step(plan=plan, acted=())
-    plan = taken(plan, worker, transaction.lease(lease), now)
-    page = _next_page(transaction, plan, limit)
-    if page.found:
-        doing = Act(transaction.next_token(), plan.by, plan.reason, plan.id, plan.generation)
-        _CARRIED_OUT_BY[plan.verb](transaction, page.found, doing)
-        transaction.audit(plan.by, plan.verb, f"plan {plan.id}", len(page.found), plan.reason)
-    # Nothing moves between the look and the act: they are one write transaction.
-    after = advance(plan, cursor=page.cursor, acted=len(page.found), skipped=0, further=page.further)
-    hit("step.inside")
-    _keep_plan(transaction, after)
-    return Step(plan=after, acted=tuple(row.letter.id for row in page.found))
-
-
-class NextPage(NamedTuple):
-    """The rows to act on, how far was looked, and whether rows that may match are left."""
-
-    found: list[ActRow]
-    cursor: str
-    further: bool
-
-
-def _next_page(transaction: Transaction, plan: Plan, limit: int) -> NextPage:
-    """Look at the next *limit* rows that SQL lets through; the rest of the query is judged row by row."""
-    compiled = _compiled(transaction, plan)
-    some, most = _needed(plan.verb), room(plan, limit)
-    walk = Walk(some.columns, int(plan.cursor or 0), newest_first=False)
-    rows_ahead = list(islice(scan(transaction.connection, compiled, walk), limit + 1))
-    found: list[ActRow] = []
-    looked_at = 0
-    for values in rows_ahead[:limit]:
-        if len(found) == most:
-            break
-        row, looked_at = _row_of(some, values), looked_at + 1
-        if compiled.rest.is_empty or _fits(transaction, row, compiled.rest, plan.created_us):
-            found.append(row)
-    cursor = str(rows_ahead[looked_at - 1][0]) if looked_at else plan.cursor
-    return NextPage(found, cursor, looked_at < len(rows_ahead))
-
-
-def _compiled(transaction: Transaction, plan: Plan) -> Compiled:
-    """Return the plan's query, its cut-off and its verb's own status, which a partial index answers."""
-    dead = VERBS[plan.verb] is Status.FAILED
-    compiled = compile_query(parse(plan.query), plan.created_us, transaction.connection, dead=dead)
-    where = f"{standing(VERBS[plan.verb])} AND {compiled.where} AND token <= ?"
-    return compiled._replace(where=where, bindings=(*compiled.bindings, int(plan.cutoff)))
-
-
-def _fits(transaction: Transaction, row: ActRow, rest: Query, as_of_us: int) -> bool:
-    letter = finding.get(transaction.connection, row.letter.id)
-    return letter is not None and rest.matches(letter, as_of_us)
 
 
 # ---------------------------------------------------------------------- edit

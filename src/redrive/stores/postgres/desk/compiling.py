@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.core.letter import Priority, Status
-from redrive.core.query import Query, Term
+from redrive.core.letter import Priority
+from redrive.stores.compiling import COMPARE, NUMBERS, Clause, begins, joined_clauses, span, status_among
 from redrive.stores.postgres.texts import escape, name
-from redrive.stores.prefix_range import end_of
+
+if TYPE_CHECKING:
+    from redrive.core.query import Query, Term
 
 _BEGINNING = 60  # characters of a beginning that are compared by the server
 _TEXT = {
@@ -26,14 +28,7 @@ _TEXT = {
 # Those that are kept as names: a long one by its beginning and its digest. The others are kept whole.
 _NAMED = frozenset(_TEXT) - {"error", "release", "why", "plan", "category"}
 _IS_SHORTENED = "strpos({}, E'\\x1aL') > 0"
-_NUMBERS = ("attempts", "losses", "cycles", "generation")
-_COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-_MIRRORED = {"gt": "<", "ge": "<=", "lt": ">", "le": ">="}
-_SPANS = {
-    "age": ("occurred_at", _MIRRORED, -1),
-    "failed": ("failed_at", _MIRRORED, -1),
-    "due": ("due_at", _COMPARE, 1),
-}
+_SPANS = {"age": "occurred_at", "failed": "failed_at", "due": "due_at"}
 _FOLDED = r"\0130\212A"  # the two characters beyond ASCII whose lower case has an ASCII letter
 # Few among many: what waits or runs is found by its own partial index, not by walking the table.
 _LIVE = {
@@ -41,14 +36,6 @@ _LIVE = {
     "SELECT seq FROM {table} WHERE status = 'pending' AND held > 0))",
     "in_flight": "seq = ANY (ARRAY(SELECT seq FROM {table} WHERE status = 'in_flight'))",
 }
-
-
-class Clause(NamedTuple):
-    """A condition with `?` for its parameters, and whether it says all that its term says."""
-
-    sql: str
-    bindings: tuple[object, ...] = ()
-    exact: bool = True
 
 
 class Compiled(NamedTuple):
@@ -67,12 +54,8 @@ def needs_now(query: Query) -> bool:
 
 def compile_query(query: Query, schema: str, now_us: int) -> Compiled:
     """Translate *query* as it stands at *now_us*, for the quoted *schema*."""
-    clauses = [(term, _clause(term, schema, now_us)) for term in query.terms]
-    said = [clause for _, clause in clauses if clause is not None]
-    rest = tuple(term for term, clause in clauses if clause is None or not clause.exact)
-    bindings = tuple(value for clause in said for value in clause.bindings)
-    where = numbered(" AND ".join(clause.sql for clause in said) or "true")
-    return Compiled(where, bindings, Query(rest), _live_status(query))
+    found = joined_clauses(query, lambda term: _clause(term, schema, now_us))
+    return Compiled(numbered(found.sql or "true"), found.bindings, found.rest, _live_status(query))
 
 
 def numbered(sql: str) -> str:
@@ -95,13 +78,13 @@ def _live_status(query: Query) -> str | None:
 
 def _clause(term: Term, schema: str, now_us: int) -> Clause | None:
     if term.field == "status":
-        return _status(term)
+        return status_among(term)
     if term.field == "priority":
-        places = [Priority[str(value).upper()].value for value in term.values]
-        return Clause(f"{'NOT ' * term.negated}priority = ANY (?::smallint[])", (places,))
+        ranks = [Priority[str(value).upper()].value for value in term.values]
+        return Clause(f"{'NOT ' * term.negated}priority = ANY (?::smallint[])", (ranks,))
     if term.field in _SPANS:
-        return _span(term, schema, now_us)
-    if term.field in _NUMBERS:
+        return span(term, _SPANS, now_us, f"{schema}.outbox_at(?)")
+    if term.field in NUMBERS:
         return _number(term)
     return _not_among(term) if term.negated else _among(term, schema)
 
@@ -122,29 +105,14 @@ def _group(term: Term) -> Clause | None:
     return None if term.op == "contains" else _prefix("fingerprint", term, exact=term.op == "prefix")
 
 
-def _status(term: Term) -> Clause:
-    # Literals, because a partial index is used only if its own condition stands in the text; they are our words.
-    words = ", ".join(f"'{Status(str(value)).value}'" for value in term.values)
-    if len(term.values) == 1 and not term.negated:
-        return Clause(f"status = {words}")
-    return Clause(f"status {'NOT ' * term.negated}IN ({words})")
-
-
-def _span(term: Term, schema: str, now_us: int) -> Clause | None:
-    column, signs, direction = _SPANS[term.field]
-    if term.negated or term.op not in signs:
-        return None
-    return Clause(f"{column} {signs[term.op]} {schema}.outbox_at(?)", (now_us + direction * term.micros,))
-
-
 def _number(term: Term) -> Clause | None:
     if term.negated:
         return None
     if term.op == "eq":
         return Clause(f"{term.field} = ANY (?::float8[])", ([float(value) for value in term.values],), exact=False)
-    if term.op not in _COMPARE:
+    if term.op not in COMPARE:
         return None
-    loose = {"gt": ">=", "lt": "<="}.get(term.op, _COMPARE[term.op])  # a float may round what it is compared with
+    loose = {"gt": ">=", "lt": "<="}.get(term.op, COMPARE[term.op])  # a float may round what it is compared with
     return Clause(f"{term.field} {loose} ?::float8", (float(term.values[0]),), exact=False)
 
 
@@ -157,8 +125,8 @@ def _not_among(term: Term) -> Clause | None:
 
 def _held(term: Term) -> list[str]:
     """Return the values as the column holds them."""
-    held = name if term.field in _NAMED else escape
-    return [held(str(value)) for value in term.values]
+    written = name if term.field in _NAMED else escape
+    return [written(str(value)) for value in term.values]
 
 
 def _ids(term: Term, schema: str) -> Clause | None:
@@ -204,14 +172,11 @@ def _prefix(column: str, term: Term, *, exact: bool) -> Clause | None:
     starts = [start[:_BEGINNING] for start in whole]  # as much as is kept of a long name
     if not all(starts):
         return None
-    ends = [(start, end_of(start)) for start in dict.fromkeys(starts)]
-    ranges = " OR ".join(f"({column} >= ?" + f" AND {column} < ?" * (end is not None) + ")" for _, end in ends)
-    bindings = tuple(bound for pair in ends for bound in pair if bound is not None)
-    return Clause(f"({ranges})", bindings, exact and starts == whole)
+    return begins(column, starts, exact=exact and starts == whole)
 
 
 def _search(column: str, term: Term) -> Clause | None:
-    """Let the server look for plain ASCII; whatever may fold to it is let through."""
+    """Let the server look for plain ASCII; a text that may fold to it is let through."""
     texts = [str(value) for value in term.values]
     if not all(text.isascii() for text in texts):
         return None

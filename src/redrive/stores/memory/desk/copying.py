@@ -1,8 +1,8 @@
 """
 Letters that come from another store, or go there.
 
-Owns reading them in the order of arrival and keeping them as they are. Where a letter stands afterwards is
-the shelf's affair, as for any other letter.
+Owns reading them in the order of arrival and keeping them as they are. `rows` places a
+letter that arrives, as it places every other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from redrive.core import changes
 from redrive.core.letter import Status
 from redrive.stores.contract import place_of
 from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
-from redrive.stores.memory import finding
+from redrive.stores.memory.desk import finding
 from redrive.stores.memory.rows import Sighting
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class MemoryCopies:
         """Return the next letters in the order of their arrival."""
         with self._locked() as contents:
             start = place_of(cursor) or 0
-            rows = list(islice((row for seq, row in contents.shelf.rows.items() if seq > start), limit + 1))
+            rows = list(islice((row for seq, row in contents.table.rows.items() if seq > start), limit + 1))
             more = len(rows) > limit
             return Cargo([_kept(contents, row) for row in rows[:limit]], str(rows[limit - 1].seq) if more else None)
 
@@ -66,23 +66,23 @@ class MemoryCopies:
 def _kept(contents: Contents, row: Row) -> Kept:
     letter = finding.seen(contents, row)
     group = group_of(letter)
-    seen = None if group is None else contents.shelf.sightings.get(group)
+    seen = None if group is None else contents.table.sightings.get(group)
     return Kept(
         letter=letter,
         archived_from=row.archived_from if letter.status is Status.ARCHIVED else None,
-        awaited=tuple(sorted(other if contents.shelf.row(other) else "" for other in row.waits_for)),
+        awaited=tuple(sorted(other if contents.table.row(other) else "" for other in row.waits_for)),
         group=None if seen is None else Seen(group or "", seen.error_type, seen.title, seen.first_us, seen.last_us),
     )
 
 
 def _adopt(contents: Contents, kept: Kept, token: int) -> Adopted:
-    shelf, letter = contents.shelf, kept.letter
-    known = shelf.kept_id(letter)
+    table, letter = contents.table, kept.letter
+    known = table.kept_id(letter)
     if known is not None:
-        return Adopted(known, shelf.rows[shelf.seqs[known]].letter.updated_us)
+        return Adopted(known, table.rows[table.seqs[known]].letter.updated_us)
     whole = replace(letter, token=token, worker=None, waits_for=0, metadata=changes.copied(letter.metadata))
-    ordered = contents.doors.made(letter.queue).spec.ordered
-    row = shelf.add(whole, ordered=ordered, waits_for=_awaited(contents, kept))
+    ordered = contents.queues.made(letter.queue).spec.ordered
+    row = table.add(whole, ordered=ordered, waits_for=_awaited(contents, kept))
     row.archived_from = kept.archived_from or row.archived_from
     if kept.group is not None:
         _remember(contents, kept.group)
@@ -91,13 +91,13 @@ def _adopt(contents: Contents, kept: Kept, token: int) -> Adopted:
 
 def _awaited(contents: Contents, kept: Kept) -> set[str]:
     """Return the ids it waits for; a removed letter may have any name, because no worker will deliver it."""
-    gone = [other for other in kept.letter.after if other not in kept.awaited and not contents.shelf.row(other)]
+    gone = [other for other in kept.letter.after if other not in kept.awaited and not contents.table.row(other)]
     removed = gone[: kept.awaited.count("")]
-    return {other for other in (*kept.awaited, *removed) if other and not contents.shelf.delivered(other)}
+    return {other for other in (*kept.awaited, *removed) if other and not contents.table.delivered(other)}
 
 
 def _remember(contents: Contents, seen: Seen) -> None:
-    known = contents.shelf.sightings.setdefault(
+    known = contents.table.sightings.setdefault(
         seen.fingerprint, Sighting(seen.error_type, seen.title, seen.first_us, seen.last_us)
     )
     known.first_us, known.last_us = min(known.first_us, seen.first_us), max(known.last_us, seen.last_us)

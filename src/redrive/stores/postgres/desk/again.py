@@ -18,7 +18,7 @@ from redrive.core.why import Why
 from redrive.stores.columns import status_of
 from redrive.stores.contract import Claim, Receipt
 from redrive.stores.postgres import putting, rows
-from redrive.stores.postgres.acting import lock
+from redrive.stores.postgres.desk.acting import lock
 from redrive.stores.postgres.server.transaction import new_call
 from redrive.stores.postgres.settling import move_of
 from redrive.stores.postgres.texts import escape, is_odd, name
@@ -82,8 +82,13 @@ async def _learn(transaction: Transaction, seq: int, status: Status, draft: Draf
         await transaction.rows("fail_again", seq, rich, *told)
 
 
-async def take(transaction: Transaction, letter_id: str, lease: float, worker: str) -> Claim | None:
+async def take(transaction: Transaction, letter_id: str, lease: float, worker: str, waiting: bool) -> Claim | None:  # noqa: FBT001 - passed by place
     """Claim one pending letter, due or not."""
-    told = (putting.canonical(letter_id), lease, name(worker), *transaction.now)
-    found: list[Any] = await transaction.rows("take_one", *told)
+    told = (putting.canonical(letter_id), lease, name(worker), waiting, *transaction.now)
+    found: list[Any] = await transaction.rows("take", *told)
     return next(iter(rows.claims_of(found, worker, transaction.whole)), None)
+
+
+async def stranded(transaction: Transaction, limit: int, queue: str | None) -> list[str]:
+    """Let letters go on whose `after` will not come; return those that are to fail."""
+    return [row["id"] for row in await transaction.rows("stranded", limit, None if queue is None else name(queue))]

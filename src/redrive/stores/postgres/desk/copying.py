@@ -1,7 +1,7 @@
 """
 Letters that come from another store, or go there.
 
-Owns reading them in the order of arrival and keeping them as they are, whatever their status, many rows at a
+Owns reading them in the order of arrival and keeping them as they are, in any status, many rows at a
 time. Knows no other store.
 """
 
@@ -16,6 +16,7 @@ import msgspec
 from redrive.core.letter import Letter, Status
 from redrive.failpoints import hit
 from redrive.stores import columns
+from redrive.stores.columns import AFTER_FAILURE
 from redrive.stores.contract import place_of
 from redrive.stores.copying import Adopted, Cargo, Handled, Kept, Seen, group_of
 from redrive.stores.postgres import rows
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from redrive.stores.postgres.server.transaction import Transaction
 
 _NO_ID = "its id is no UUID, and PostgreSQL keeps letters by nothing else"
-_ARRIVING = 3  # the lane of letters that nobody has placed yet
+_ARRIVING = 3  # the lane of letters that have no place in their line yet
 
 # Texts that an index covers; all others are kept whole.
 _NAMES = frozenset((
@@ -150,7 +151,7 @@ async def _adopt_all(transaction: Transaction, letters: Sequence[Kept]) -> list[
     coming = [letters[n] for n in able]
     if not coming:
         return answers
-    seqs = [row[0] for row in await transaction.rows("places", len(coming))]
+    seqs = [row[0] for row in await transaction.rows("next_seqs", len(coming))]
     fresh = await _insert(transaction, coming, seqs)
     await _wait(transaction, [(kept, seq) for kept, seq in zip(coming, seqs, strict=True) if seq in fresh])
     await transaction.rows("adopt_counts", sorted(fresh))
@@ -174,7 +175,7 @@ def _is_id(text: str) -> bool:
 
 
 async def _insert(transaction: Transaction, coming: Sequence[Kept], seqs: Sequence[int]) -> set[int]:
-    """Insert those that are not kept; return their places."""
+    """Insert those that are not kept; return their seqs."""
     ordered = await _ordered(transaction, coming)
     if ordered:
         lines = [_line(kept.letter) for kept in coming if _lines_up(kept.letter, ordered)]
@@ -287,19 +288,19 @@ def _held(value: Any, field: str, noted: dict[str, str]) -> Any:
 
 
 async def _wait(transaction: Transaction, fresh: Sequence[tuple[Kept, int]]) -> None:
-    """Let those that wait for others do so here; one that is not here has a place where no letter ever stands."""
+    """Let those that wait for others do so here; one that is not here has a seq that no letter ever gets."""
     waiting = [(kept, seq) for kept, seq in fresh if kept.awaited]
     if not waiting:
         return
     asked = {each for kept, _ in waiting for each in kept.awaited if _is_id(each)}
     found = {row["id"]: row for row in await transaction.rows("awaited", sorted(asked))}
-    pairs = [
-        (-n if row is None else row["seq"], seq)
+    waits = [
+        (-n if row is None else row["seq"], seq, AFTER_FAILURE[kept.letter.after_failure])
         for kept, seq in waiting
         for n, row in enumerate((found.get(_canonical(each)) for each in kept.awaited), 1)
         if row is None or row["status"] != Status.DELIVERED
     ]
-    await transaction.rows("adopt_waits", [on_seq for on_seq, _ in pairs], [seq for _, seq in pairs])
+    await transaction.rows("adopt_waits", *(map(list, zip(*waits, strict=True)) if waits else ([], [], [])))
 
 
 def _canonical(text: str) -> str:
