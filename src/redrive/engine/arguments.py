@@ -20,7 +20,7 @@ import msgspec
 from redrive.core.checks.refusals import of_msgspec, of_pydantic
 from redrive.core.classify import Undecodable
 from redrive.core.letter import JSON, Letter
-from redrive.core.media import is_json, media_of
+from redrive.core.letter.media import is_json, media_of
 from redrive.errors import HandlerError
 
 Call = Callable[[Letter], Any]

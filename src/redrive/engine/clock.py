@@ -105,15 +105,15 @@ class _Ids:
         if count >= len(_COUNTERS):
             self._begin(self._millisecond + 1)  # borrowed from the future, so that ids keep growing
             count = 0
-        return self._head + _COUNTERS[count] + self._tail()
-
-    def _tail(self) -> str:
         try:
-            return self._tails.pop()
+            return self._head + _COUNTERS[count] + self._tails.pop()
         except IndexError:  # checking first would not help: another thread pops too
-            fresh = _tails(512)
-            self._tails.extend(fresh[1:])
-            return fresh[0]
+            return self._head + _COUNTERS[count] + self._more_tails()
+
+    def _more_tails(self) -> str:
+        fresh = _tails(512)
+        self._tails.extend(fresh[1:])
+        return fresh[0]
 
     def _begin(self, millisecond: int) -> None:
         digits = f"{millisecond:012x}"

@@ -1,8 +1,8 @@
 """
 What an application declares.
 
-Owns its handlers, queues, breakers, retry budgets and subscriptions, each checked when it is declared. Knows no store:
-the application makes them known once a store is open.
+Owns its handlers, queues, breakers, backoff functions, retry budgets and subscriptions, each checked when it is
+declared. Knows no store: the application makes them known once a store is open.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import budget_of
+from redrive.core.policy.backoffs import Backoffs
 from redrive.engine.handler import build_handler
 from redrive.engine.options import breaker_problems, with_defaults
 from redrive.engine.queue_limits import queue_spec
@@ -35,6 +36,7 @@ class Declared:
         self.queues: dict[str, QueueSpec] = {}
         self.concurrency: dict[str, int] = {}
         self.breakers: dict[str, BreakerRules] = {}
+        self.backoffs = Backoffs()
         self.budgets: dict[str, BudgetRules | None] = {}
         self.subscriptions: list[tuple[str, str]] = []  # event and handler, both kinds
         self._given: dict[str, Options] = {}  # what each handler was registered with
@@ -67,7 +69,19 @@ class Declared:
         if not chosen:
             where = f" for the queues {', '.join(queues)}" if queues else ""
             raise HandlerError(f"cannot run a worker: there are no handlers{where}; register one with @app.handler")
+        if unknown := self.unknown_backoffs(chosen.values()):
+            raise HandlerError(f"cannot run a worker: {unknown[0]}")
         return chosen
+
+    def unknown_backoffs(self, handlers: Iterable[Handler] | None = None) -> list[str]:
+        """Return a sentence for each of *handlers*, or of all, whose policy names an unknown backoff function."""
+        known = set(self.backoffs)
+        return [
+            f"the policy of the handler of {handler.kind!r} names the backoff function {name!r}, which is not "
+            f"registered; call app.backoff({name!r}, function)"
+            for handler in (self.handlers.values() if handlers is None else handlers)
+            if (name := handler.policy.name) and name not in known
+        ]
 
     def queue(
         self,

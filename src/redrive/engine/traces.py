@@ -20,13 +20,15 @@ from redrive.core.failures.describe import (
     members_of,
     peek,
     place_of,
+    steps_of,
     text_of,
     type_name,
-    walk,
 )
 
 if TYPE_CHECKING:
-    from redrive.core.failures.describe import CodePlace
+    from collections.abc import Sequence
+
+    from redrive.core.failures.describe import CodePlace, Step
 
 LIMIT = 4_000  # characters; rows stay small
 _FRAMES = 20  # of each exception, the innermost
@@ -59,22 +61,22 @@ def trace_of(error: BaseException) -> Trace:
     return Trace(_cut("\n".join(lines)), _innermost(found)) if found else Trace("", "")
 
 
-def _described(error: BaseException, seen: set[int], depth: int) -> tuple[list[str], list[_Frame]]:
+def _described(error: BaseException, seen: set[int], depth: int) -> tuple[list[str], Sequence[_Frame]]:
     """Return the lines about *error*, and the frames in them: its own, or else those of its cause."""
     before, how = _before(error)
     lines: list[str] = []
-    found: list[_Frame] = []
+    found: Sequence[_Frame] = ()
     if before is not None and id(before) not in seen and len(seen) < _CHAIN:
         seen.add(id(before))
         lines, found = _described(before, seen, depth)
         lines += ["", how, ""]
-    own = _frames(error)
-    lines += [*_shown(own), _headline(error)]
+    own, shown = _frames(steps_of(error))
+    lines += [*shown, _headline(error)]
     members = members_of(error) if depth < _DEPTH else []
     for member in members[:_MEMBERS]:
         inner, of_member = _described(member, seen | {id(member)}, depth + 1)
         lines += [f"  | {line}" for line in inner]
-        found += of_member
+        found = (*found, *of_member)
     if len(members) > _MEMBERS:
         lines.append(f"  | and {len(members) - _MEMBERS} more")
     return lines, own or found
@@ -89,17 +91,20 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
     return None, ""
 
 
-def _frames(error: BaseException) -> list[_Frame]:
-    walked = [(place_of(entry.tb_frame), entry.tb_lineno, entry.tb_frame.f_code.co_filename) for entry in walk(error)]
-    return [_Frame(place, line or 0, file) for place, line, file in walked if not place.is_ours]
+@lru_cache(maxsize=512)  # the same few lines fail a thousand times
+def _frames(steps: tuple[Step, ...]) -> tuple[tuple[_Frame, ...], tuple[str, ...]]:
+    """Return the frames of *steps* that are not redrive's own, and how they are shown."""
+    walked = [_Frame(place_of(step), step[3], step[2]) for step in steps]
+    frames = tuple(frame for frame in walked if not frame.place.is_ours)
+    return frames, _shown(frames)
 
 
-def _shown(frames: list[_Frame]) -> list[str]:
+def _shown(frames: tuple[_Frame, ...]) -> tuple[str, ...]:
     if not frames:
-        return []
+        return ()
     left_out = len(frames) - _FRAMES
     more = [f"  … {left_out} frames further out"] if left_out > 0 else []
-    return ["Traceback (most recent call last):", *more, *(_lines_of(frame) for frame in frames[-_FRAMES:])]
+    return ("Traceback (most recent call last):", *more, *(_lines_of(frame) for frame in frames[-_FRAMES:]))
 
 
 def _headline(error: BaseException) -> str:
@@ -109,12 +114,12 @@ def _headline(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def _innermost(frames: list[_Frame]) -> str:
+def _innermost(frames: Sequence[_Frame]) -> str:
     own = [frame for frame in frames if not frame.place.is_library] or frames
     return f"{own[-1].place.name}:{own[-1].line}" if own else ""
 
 
-@lru_cache(maxsize=2048)  # the same few lines fail a thousand times
+@lru_cache(maxsize=2048)
 def _lines_of(frame: _Frame) -> str:
     source = clean(_source(frame.file, frame.line).strip(), _SOURCE)
     head = f'  File "{clean(frame.file, NAME_LIMIT)}", line {frame.line}, in {frame.place.name}'

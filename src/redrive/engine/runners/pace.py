@@ -14,9 +14,9 @@ _IN_A_ROW = 100  # letters; one slow letter in a hundred is enough to stop sendi
 class Pace:
     """Whether all recent letters of a handler took less than *quick* seconds; False until there were enough of them."""
 
-    def __init__(self, quick: float = _QUICK) -> None:
+    def __init__(self, quick: float | None = None) -> None:
         self.is_quick = False  # whether the next letter will probably be short, too
-        self._quick, self._in_a_row = quick, 0
+        self._quick, self._in_a_row = _QUICK if quick is None else quick, 0
 
     def note(self, seconds: float) -> None:
         """Take in how long a letter ran."""

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import sys
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redrive.core.decide import SUCCEEDED, Failed
-from redrive.engine.attempt import attempt, failure_of, timed_out
+from redrive.engine.attempt import attempt_each, failure_of, timed_out
 from redrive.engine.clock import SystemClock
+from redrive.engine.eager_start import begin
 from redrive.engine.runners.contract import STOPPED
 from redrive.engine.runners.runs import OpenRuns, Run
 from redrive.engine.runners.timeouts import Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine
+    from collections.abc import Collection
 
     from redrive.core.decide import Interrupted, Outcome
     from redrive.engine.clock import Clock
@@ -33,31 +33,12 @@ T = TypeVar("T")
 
 _GRACE = 1.0  # seconds that a cancelled handler has to clean up
 
-if sys.version_info >= (3, 12):
-
-    def begin(
-        coroutine: Coroutine[Any, Any, T],
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Task[T]:
-        """Start *coroutine* as a task of its own, at once where Python can."""
-        return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
-
-else:
-
-    def begin(
-        coroutine: Coroutine[Any, Any, T],
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Task[T]:
-        """Start *coroutine* as a task of its own, at once where Python can."""
-        return asyncio.Task(coroutine, loop=loop, context=context)
-
 
 class _TaskRun(Run, eq=False, kw_only=True):
     """A task, and the item that it runs now."""
 
-    task: asyncio.Task[None] | None = None  # once it has suspended; from then on it is an open run
+    own: asyncio.Task[Any] | None = None  # the task
+    task: asyncio.Task[None] | None = None  # the same, once it has suspended; from then on it is an open run
     began: float = 0.0  # kept by its limit
     limit: Limit[_TaskRun] | None = None
     verdict: Failed | None = None  # why we cancelled it
@@ -141,17 +122,16 @@ class TaskEngine(Generic[T]):
 
     async def _serve(self, run: _TaskRun) -> None:
         """Run the item of *run*, and each item that `done` starts in its place."""
-        task = asyncio.current_task()
+        run.own = asyncio.current_task()
         try:
-            while self._goes_on(run, await attempt(run.handler, run.item), task):
-                pass
+            await attempt_each(run, self._goes_on)
         except BaseException:
             self._passed(run)
             raise
 
-    def _goes_on(self, run: _TaskRun, outcome: Outcome, task: asyncio.Task[Any] | None) -> bool:
+    def _goes_on(self, run: _TaskRun, outcome: Outcome) -> bool:
         """Report the outcome of *run*; return whether `done` started another item in its place."""
-        if run.verdict is not None or not self._is_as_new(task):
+        if run.verdict is not None or not self._is_as_new(run.own):
             self._finished(run, outcome)
             return False
         done, run.done = run.done, _reported

@@ -36,6 +36,7 @@ class Dependencies:
         self._known: dict[str, Breaker] = {}
         self._seen: dict[str, list[int]] = {}  # successes and failures not yet reported
         self._probes: dict[str, int] = {}  # let through by the store and not yet used
+        self._newer: set[str] = set()  # breakers of which a report told more than a look that is under way
 
     def learned(self, name: str, *, succeeded: bool) -> None:
         """Note an outcome of a letter that needs *name*."""
@@ -83,14 +84,16 @@ class Dependencies:
         for name, (successes, failures) in seen.items():
             with suppress(StoreUnavailable):  # by the time it is back these outcomes are too old to count
                 now = await self._store.report(name, self._rules[name], successes=successes, failures=failures)
+                self._newer.add(name)
                 self._notice(name, now)
 
     async def look(self) -> None:
         """Read all breakers again, and ask the store for probes of those that are not closed."""
         if not self._rules:
             return
+        self._newer.clear()
         for name, breaker in (await self._store.breakers()).items():
-            if name in self._rules:
+            if name in self._rules and name not in self._newer:  # else it would seem to close, and to open again
                 self._notice(name, breaker)
         for name, breaker in list(self._known.items()):
             if breaker.state is not BreakerState.CLOSED:

@@ -15,6 +15,7 @@ import msgspec
 from redrive.core.decide import DELIVERED, SUCCEEDED, decide
 from redrive.core.failures.describe import NAME_LIMIT, clean
 from redrive.core.policy import DEFAULT_RETRY_POLICY, RetryPolicy
+from redrive.core.policy.backoffs import Backoffs
 from redrive.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -36,15 +37,22 @@ class Deciding:
     """Decides for the handlers of one process."""
 
     def __init__(
-        self, handlers: Mapping[str, Handler], faults: Faults, clock: Clock, *, release: str | None = None
+        self,
+        handlers: Mapping[str, Handler],
+        faults: Faults,
+        clock: Clock,
+        *,
+        release: str | None = None,
+        backoffs: Backoffs | None = None,
     ) -> None:
         self._handlers, self._faults, self._clock = handlers, faults, clock
+        self._backoffs = backoffs or Backoffs()
         self._version = clean(release, NAME_LIMIT) if release else None  # it is written with every failure
         self._claimed: dict[int, float] = {}  # when, by token: how long a letter ran is part of its age
 
     def claimed(self, claims: Sequence[Claim]) -> None:
         """Note that *claims* were made now."""
-        for token in {claim.token for claim in claims}:
+        for token in {claim.letter.token for claim in claims}:
             self._claimed[token] = self._clock.monotonic()
         while len(self._claimed) > _REMEMBERED:
             del self._claimed[next(iter(self._claimed))]
@@ -69,11 +77,17 @@ class Deciding:
         given = (handler.choose or handler.policy) if handler else DEFAULT_RETRY_POLICY
         text = claim.letter.policy
         if text is None:
-            return given
+            return self._bound(given)
         try:
-            return RetryPolicy.parse(text)
+            return self._bound(RetryPolicy.parse(text))
         except PolicyError:  # another version of the code wrote it; the handler's own is the nearest thing
-            return given
+            return self._bound(given)
+
+    def _bound(self, given: RetryPolicy | PolicyChoice) -> RetryPolicy | PolicyChoice:
+        """Return *given* with the backoff function that it names."""
+        if isinstance(given, RetryPolicy):
+            return self._backoffs.bound(given) if given.name else given
+        return lambda failure: self._backoffs.bound(given(failure))
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Move:
         move = decide(claim, outcome, self.policy_of(claim), self._clock.draw(), age=self._age(claim))

@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.engine.runners.tasks import begin
+from redrive.engine.eager_start import begin
 from redrive.engine.worker.faults import NO_LETTERS
 from redrive.failpoints import hit
 from redrive.stores.contract import Exchanged
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from redrive.core.decide import Outcome
     from redrive.engine.clock import Clock
     from redrive.engine.worker.budgets import Budgets
-    from redrive.engine.worker.capacity import Capacity, Slots
     from redrive.engine.worker.deciding import Deciding, Settlement
     from redrive.engine.worker.faults import Faults
+    from redrive.engine.worker.slots.capacity import Capacity, Slots
     from redrive.stores.contract import Claim, Store, Want
 
     Wants = list[tuple[Slots, Want]]

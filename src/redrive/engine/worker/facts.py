@@ -1,14 +1,15 @@
 """
 From settled letters to facts.
 
-Owns which fact a move becomes. The processor calls it after the store has accepted the move. Successes are counted
-per batch, every other move is a fact of its own. Knows no exporter.
+Owns which fact a move becomes, and what a worker needs of the object that announces it. The processor calls it after
+the store has accepted the move. Successes are counted per batch, every other move is a fact of its own. Knows no
+exporter.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
     from redrive.stores.contract import Claim, Receipt
 
 ERROR_SHOWN = 1_000  # characters of an error's text in a fact; the store keeps more
+
+
+class Announce(Protocol):
+    """Passes facts on, after the store has accepted what they say."""
+
+    @property
+    def wants_routine(self) -> bool:
+        """Whether to make the facts about every letter at all."""
+
+    def __call__(self, fact: Fact, /) -> None:
+        """Pass *fact* on; this never raises."""
 
 
 def facts_of(settlements: Sequence[Settlement], accepted: Sequence[bool], *, routine: bool = True) -> Iterator[Fact]:

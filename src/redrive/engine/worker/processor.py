@@ -2,7 +2,8 @@
 The way of a letter: claim, start, outcome, settle, announce.
 
 Owns the order of these steps in one process. Each step is a file of its own: what was claimed (`ahead`), the
-slots (`capacity`), letters that run alone (`suspects`), decisions (`deciding`), the store (`exchange`).
+slots (`capacity`), letters that run alone (`suspects`), decisions (`deciding`), the store (`exchange`) and when it is
+asked (`gathering`).
 Knows no rule (`core.decide`), no delay (`core.policy`), no SQL, and not how a handler is run (`runners`).
 """
 
@@ -16,32 +17,35 @@ from typing import TYPE_CHECKING
 
 from redrive.core.decide import Interrupted
 from redrive.core.facts import StoreAway, StoreBack
+from redrive.core.policy.backoffs import Backoffs
 from redrive.core.why import Why
 from redrive.engine.runners.contract import HandsOver
+from redrive.engine.unknown_backoffs import UnknownBackoffs
 from redrive.engine.worker.budgets import Budgets
-from redrive.engine.worker.capacity import Together
 from redrive.engine.worker.deciding import Deciding
+from redrive.engine.worker.duties.rescue import rescue
 from redrive.engine.worker.exchange import Exchanges
 from redrive.engine.worker.facts import completed, facts_of
 from redrive.engine.worker.faults import Faults
-from redrive.engine.worker.rescue import rescue
-from redrive.engine.worker.run_times import LONGEST_WAIT
+from redrive.engine.worker.gathering import Gathering
+from redrive.engine.worker.slots.capacity import Together
+from redrive.engine.worker.slots.run_times import LONGEST_WAIT
 from redrive.engine.worker.suspects import LATER, MAKE_ROOM, Suspects
 from redrive.errors import StoreUnavailable
 from redrive.failpoints import hit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping
 
     from redrive.core.budget import BudgetRules
     from redrive.core.decide import Outcome
-    from redrive.core.facts import Fact
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.runners.contract import Engine
     from redrive.engine.worker.breakers import Dependencies
-    from redrive.engine.worker.capacity import Capacity, Slots
     from redrive.engine.worker.deciding import Settlement
+    from redrive.engine.worker.facts import Announce
+    from redrive.engine.worker.slots.capacity import Capacity, Slots
     from redrive.stores.contract import Claim, Exchanged, Store, Want
 
 _PAUSED = Interrupted(Why.QUEUE_PAUSED)
@@ -63,22 +67,26 @@ class Processor:
         dependencies: Dependencies,
         *,
         clock: Clock,
-        announce: Callable[[Fact], None],
+        announce: Announce,
         worker: str,
         lease: float,
         release: str | None = None,
         budgets: Mapping[str, BudgetRules] = MappingProxyType({}),
+        backoffs: Backoffs | None = None,
     ) -> None:
         self._store, self._handlers, self._engines, self._capacity = store, handlers, engines, capacity
         self._dependencies, self._clock, self._announce, self._worker = dependencies, clock, announce, worker
         self._hands_over = {name: engine for name, engine in engines.items() if isinstance(engine, HandsOver)}
         self._faults = Faults(worker, announce)
         self._suspects = Suspects(handlers, clock)
-        self.deciding = Deciding(handlers, self._faults, clock, release=release)
+        backoffs = backoffs or Backoffs()
+        self._unknown = UnknownBackoffs(backoffs, worker, announce)
+        self.deciding = Deciding(handlers, self._faults, clock, release=release, backoffs=backoffs)
         self.exchanges = Exchanges(
             store, capacity, self._wants, deciding=self.deciding, budgets=Budgets(store, budgets),
             faults=self._faults, clock=clock, lease=lease, worker=worker,
         )  # fmt: skip
+        self._gathering = Gathering(capacity, self.exchanges)
         self._seconds: defaultdict[str, float] = defaultdict(float)  # spent in handlers and not announced yet, by kind
         self._away = False
         self._context = contextvars.copy_context()  # ours: a handler's callbacks run in that of the handler
@@ -90,6 +98,21 @@ class Processor:
         self.wake = asyncio.Event()
 
     # ------------------------------------------------------------------ one round
+
+    async def gather(self) -> None:
+        """Let outcomes gather for a moment before the next round, if nothing waits for it."""
+        if self._may_gather and (self.exchanges.unsettled or self._wants()):
+            await self._gathering.wait()
+
+    @property
+    def _may_gather(self) -> bool:
+        busy = self.stopping or self._suspects.any or self.exchanges.under_way
+        return not busy and self._gathering.may_go_on
+
+    def came(self) -> None:
+        """Look for new letters, which the store has now."""
+        self.wake.set()
+        self._gathering.came()
 
     async def tick(self) -> float:
         """Do one round and return how long to rest: 0 while there is more to do."""
@@ -139,15 +162,16 @@ class Processor:
         return not (self.held or self.exchanges.unsettled or self.exchanges.under_way)
 
     def _ask_ahead(self, last: Exchanged) -> None:
-        """Ask while letters are ready to run, unless nothing is wanted or the *last* claim found nothing."""
-        if not self._capacity.has_ready or self.exchanges.under_way:
+        """Ask while letters are ready, unless outcomes may gather, nothing is wanted, or the *last* found nothing."""
+        if not self._capacity.has_ready or self.exchanges.under_way or self._may_gather:
             return
         if self.exchanges.unsettled or (last.claims and self._wants()):
             self.exchanges.ask()
 
     def _ask_if_outrun(self) -> None:
         """Let the store go on without waiting for the answer under way: the handlers have outrun it."""
-        if self.exchanges.unsettled and not self._capacity.running and self.exchanges.under_way == 1:
+        waits = self._capacity.running or self._capacity.has_ready
+        if self.exchanges.unsettled and not waits and self.exchanges.under_way == 1:
             self.exchanges.ask()
 
     @property
@@ -185,6 +209,8 @@ class Processor:
         if paused := self.exchanges.paused:
             self._give_back((claim for claim in claims if claim.letter.queue in paused), _PAUSED)
             claims = [claim for claim in claims if claim.letter.queue not in paused]
+        if any(claim.letter.policy for claim in claims):
+            claims = [claim for claim in claims if not self._held_back(claim)]
         suspect = self._suspects.found_in(claims)
         if suspect is None:
             self._make_ready(claims)
@@ -192,6 +218,13 @@ class Processor:
         self._give_back((claim for claim in claims if claim is not suspect), MAKE_ROOM)
         self._give_back_ready(MAKE_ROOM)
         self._capacity.shrink()  # where there is one suspect there are more: hold few letters with the next
+
+    def _held_back(self, claim: Claim) -> bool:
+        """Give back a letter whose backoff function this process does not know; return whether it is one."""
+        hold = self._unknown.hold(claim.letter)
+        if hold is not None:
+            self._give_back([claim], hold)
+        return hold is not None
 
     def _make_ready(self, claims: list[Claim]) -> None:
         for claim in claims:
@@ -236,7 +269,7 @@ class Processor:
         if hands_over is None or (share := slots.share(hands_over.share(handler))) == 1:
             self._run(slots, claim, handler, self._engines[handler.engine], now)
         else:
-            self._run_together(slots, [claim, *slots.ahead.take(share - 1)], handler, hands_over, now)
+            self._run_together(slots, [claim, *slots.ahead.take_light(share - 1)], handler, hands_over, now)
 
     def _run(self, slots: Slots, claim: Claim, handler: Handler, engine: Engine, now: float) -> None:
         self._burst += 1
@@ -251,6 +284,8 @@ class Processor:
         if claim is self._suspects.running:
             self._suspects.running = None
         self.exchanges.outcomes.append((claim, outcome))
+        if self._gathering.under_way:
+            self._gathering.ended(claim, slots.ahead)
         self.wake.set()
         ready = slots.ahead.ready
         if ready and engine.vacant and slots.is_plain and self._burst < _BURST and ready[0].letter.kind == handler.kind:
@@ -271,6 +306,8 @@ class Processor:
         now = self._clock.monotonic()
         self._seconds[together.handler.kind] += together.ended(now)
         self.exchanges.outcomes.append((claim, outcome))
+        if self._gathering.under_way:
+            self._gathering.ended(claim, together.slots.ahead)
         self.wake.set()
         if not together.left:
             self._use_slot(together.slots)
@@ -331,11 +368,14 @@ class Processor:
 
     def _conclude(self, settled: list[Settlement], exchanged: Exchanged) -> None:
         """Hold what is settled no longer, learn about its dependency, and announce it."""
+        held = self.held
         for claim, _ in settled:
-            self._let_go(claim)
+            if held.get(claim.ref) is claim:  # nearly always
+                del held[claim.ref]
+            else:
+                self._let_go(claim)
         self._dependencies.learn(settled, self._handlers)
-        routine = getattr(self._announce, "wants_routine", True)
-        for fact in facts_of(settled, exchanged.accepted, routine=routine):
+        for fact in facts_of(settled, exchanged.accepted, routine=self._announce.wants_routine):
             self._announce(completed(fact, self._handlers, self._seconds))
 
     def _let_go(self, claim: Claim) -> None:
@@ -371,6 +411,7 @@ class Processor:
         self._give_back_ready(_SHUTDOWN)
         self._give_back_suspect(_SHUTDOWN)
         self.wake.set()
+        self._gathering.end()
 
     def _give_back_suspect(self, why: Interrupted) -> None:
         if (suspect := self._suspects.drop()) is not None:

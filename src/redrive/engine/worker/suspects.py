@@ -47,7 +47,7 @@ class Suspects:
 
     def found_in(self, claims: Sequence[Claim]) -> Claim | None:
         """Return the first suspect among *claims*, which now waits to run alone; None if there is none."""
-        suspect = next((claim for claim in claims if claim.losses and self._endangers(claim)), None)
+        suspect = next((claim for claim in claims if claim.letter.losses and self._endangers(claim)), None)
         if claims:
             self._careful = suspect is not None
         if suspect is not None:

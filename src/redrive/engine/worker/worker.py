@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from redrive.core.facts import Abandoned, Orphaned, Purged, WorkerStarted, WorkerStopped
 from redrive.core.letter import Status
+from redrive.engine.stranded import fail_stranded
 from redrive.engine.switch_interval import quick_switching
-from redrive.engine.worker.broadcast import Spreader
+from redrive.engine.worker.duties.broadcast import Spreader
+from redrive.engine.worker.duties.plans import PlanCarrier
 from redrive.engine.worker.faults import Faults
-from redrive.engine.worker.plans import PlanCarrier
-from redrive.engine.worker.run_times import LONGEST_WAIT
+from redrive.engine.worker.slots.run_times import LONGEST_WAIT
 from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
 from redrive.stores.contract import WorkerBeat, orphans
 from redrive.stores.waiting import left_waiting
@@ -30,16 +31,16 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.runners.contract import Engine
     from redrive.engine.worker.breakers import Dependencies
-    from redrive.engine.worker.capacity import Capacity
-    from redrive.engine.worker.open_kinds import OpenKinds
     from redrive.engine.worker.processor import Processor
+    from redrive.engine.worker.slots.capacity import Capacity
+    from redrive.engine.worker.slots.open_kinds import OpenKinds
     from redrive.stores.contract import Retention, Store
 
     Duty = Callable[[], Coroutine[None, None, None]]
 
 _GLANCE = 1.0  # seconds between two reads of breakers and pauses
 _AWAY = 0.5  # seconds until a store that is away at the start is asked again
-_OTHERS = 0.05  # seconds between two checks of what other workers hold: no bell rings when that ends
+_OTHERS = 0.05  # seconds between two checks of what other workers hold: no wake-up comes when that ends
 _FULL_SWEEP = 200
 _EXHAUSTED = (
     "the worker stopped: too many of its threads hang in handlers that ran out of time; "
@@ -164,7 +165,7 @@ class Worker:
     @property
     def _sweeps(self) -> tuple[Duty, ...]:
         """What a sweep does; each step is independent, so a failing one stops no other."""
-        return self._rescue, self._retain, self._announce_orphans
+        return self._rescue, self._fail_stranded, self._retain, self._announce_orphans
 
     async def _every(self, span: float, *steps: Duty) -> None:
         """Take *steps* every *span* seconds; a store that is away now may be back the next time."""
@@ -205,9 +206,12 @@ class Worker:
     # ------------------------------------------------------------------ rounds
 
     async def _rounds(self, *, until_idle: bool) -> None:
+        with contextlib.suppress(StoreError):  # a store that does not answer holds up claims, and no sweep
+            await self._dependencies.look()  # before the first claim: letters of an open breaker spend no attempt
         with contextlib.suppress(StoreError):
             await self._meet_kinds()
         while not self._stopped.is_set():
+            await self._processor.gather()
             self._processor.wake.clear()
             rest = await self._processor.tick()
             if any(engine.exhausted for engine in self._engines.values()):
@@ -238,9 +242,9 @@ class Worker:
         while True:
             with contextlib.suppress(StoreError):
                 if await self._store.wait(60.0):
-                    self._processor.wake.set()
+                    self._processor.came()
                     self._spreader.tell()
-                    await asyncio.sleep(0)  # a bell that never stops must not starve the event loop
+                    await asyncio.sleep(0)  # wake-ups that never stop must not starve the event loop
                     continue
             await self._clock.sleep(0.05)
 
@@ -252,6 +256,7 @@ class Worker:
                 return False
             if await self._spreader.once() or await self._plans.is_left():
                 return False
+            await self._fail_stranded()
             backlog = await self._store.backlog(self._capacity.every_want())
             return not backlog.runnable and not backlog.in_flight
         return False
@@ -312,6 +317,10 @@ class Worker:
         """Take back what dead workers held."""
         while await self._processor.rescue(_FULL_SWEEP) == _FULL_SWEEP:
             continue
+
+    async def _fail_stranded(self) -> None:
+        """Let go, or fail, letters that wait for dead ones and said so."""
+        await fail_stranded(self._store, self._announce, worker=self.name, lease=self._lease)
 
     async def _retain(self) -> None:
         """Remove letters that are past their retention."""

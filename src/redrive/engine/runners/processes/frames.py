@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.classify import Rules
 from redrive.core.letter import Failure, Letter
 
 if TYPE_CHECKING:
@@ -24,32 +23,35 @@ READY = 0  # the number of a child's first report: it can take letters
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Recipe(msgspec.Struct, frozen=True, array_like=True):
-    """How a child builds a handler: every function by its address, every error by its name."""
-
-    kind: str
-    address: str
-    succeeded: str | None
-    terminal_errors: tuple[str, ...]
-    retryable_errors: tuple[str, ...]
-    rules: Rules
-
-
 class RunOrder(msgspec.Struct, frozen=True, array_like=True):
     """Run this letter; without one, only build the handler. The recipe is bytes: a child decodes each only once."""
 
     number: int
     recipe: bytes
+    more: bool  # the next order comes with it, so a success need not be reported yet: its mark is enough
     letter: Letter | None
 
 
+class _Written(msgspec.Struct, frozen=True, array_like=True):
+    """A RunOrder whose letter is encoded already."""
+
+    number: int
+    recipe: bytes
+    more: bool
+    letter: msgspec.Raw
+
+
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What became of an order: it begins only now (its handler had to be imported), or it has ended."""
+    """
+    What became of an order: it begins only now (its handler had to be imported), or it has ended.
+
+    Orders before it that were not reported have succeeded, and each is marked (`marks`).
+    """
 
     number: int
     begins: bool = False
     failure: Failure | None = None
-    took: float = 0.0  # seconds that its letter ran
+    took: float = 0.0  # seconds that the longest letter since the last report ran
     recalled: bool = False  # it was recalled before it began
 
 
@@ -57,21 +59,20 @@ class BadFrame(Exception):
     """The other end broke the protocol."""
 
 
-def pack(content: RunOrder | Report) -> bytes:
+def pack(content: Report | _Written) -> bytes:
     """Return *content* as one frame."""
     body = _encode(content)
     return _LENGTH.pack(len(body)) + body
 
 
-def recall(number: int) -> bytes:
-    """Return the bytes that recall order *number*; they have a pipe of their own, so that they overtake the orders."""
-    return _LENGTH.pack(number)
+def packed_letter(letter: Letter | None) -> bytes:
+    """Return *letter* as it stands in an order; raise what msgspec raises for what cannot be sent."""
+    return _encode(letter)
 
 
-def recalled(words: bytes) -> int:
-    """Return the last number that *words* recall, READY if there is none."""
-    number: int = _LENGTH.unpack(words[-HEAD:])[0] if len(words) >= HEAD else READY
-    return number
+def packed_order(number: int, recipe: bytes, letter: bytes, *, more: bool) -> bytes:
+    """Return an order as one frame."""
+    return pack(_Written(number, recipe, more, msgspec.Raw(letter)))
 
 
 def length(head: bytes | bytearray) -> int:

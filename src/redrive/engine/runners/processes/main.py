@@ -1,10 +1,11 @@
 """
 A child process of the process engine.
 
-Owns the loop of one child: read an order, run its letter, report. The next order may wait in the pipe by then; the
-child reads it only after the report of the one before, and does not begin it if the parent has recalled it. A child
-finds handlers by name, keeps them, and classifies failures itself, because exceptions cannot cross the pipe. It ends
-when its pipe closes; when its parent dies it ends at once, in the middle of a letter. Knows no store.
+Owns the loop of one child: read an order, run its letter, mark or report its end. The next order may wait in the pipe
+by then; the child reads it only after that, and does not begin it if the parent has recalled it. Of orders that came
+together it reports the last one, and each that failed or took long; it marks the other successes. A child finds
+handlers by name, keeps them, and classifies failures itself, because exceptions cannot cross the pipe. It ends when
+its pipe closes; when its parent dies it ends at once, in the middle of a letter. Knows no store.
 """
 
 from __future__ import annotations
@@ -19,31 +20,29 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from redrive.core.classify import classify
 from redrive.core.decide import Failed
-from redrive.core.policy import DEFAULT_RETRY_POLICY
 from redrive.engine.attempt import attempt_now
 from redrive.engine.clock import SystemClock
-from redrive.engine.handler import Handler, build_handler
-from redrive.engine.import_names import find
-from redrive.engine.runners.processes.frames import HEAD, READY, Recipe, Report, RunOrder, length, pack, recalled
-from redrive.errors import HandlerError
+from redrive.engine.runners.processes.frames import HEAD, READY, Report, RunOrder, length, pack
+from redrive.engine.runners.processes.marks import Marks
+from redrive.engine.runners.processes.recipes import built_from
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from redrive.core.letter import Letter
+    from redrive.engine.handler import Handler
 
+_LONG = 0.001  # seconds; a letter that took longer, and those before it, are reported without waiting for the next
 _decode = msgspec.msgpack.Decoder(RunOrder).decode
-_decode_recipe = msgspec.msgpack.Decoder(Recipe).decode
 _now = SystemClock().monotonic
 
 
-def main(pipe: int, lifeline: int, recalls: int) -> None:
-    """Serve the parent at the other end of *pipe* until it closes it; *recalls* carries the orders not to begin."""
-    os.set_blocking(recalls, False)
-    for descriptor in (pipe, lifeline, recalls):
+def main(pipe: int, lifeline: int, page: int) -> None:
+    """Serve the parent at the other end of *pipe* until it closes it; both ends mark orders on the shared *page*."""
+    for descriptor in (pipe, lifeline):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - its only form
+    marks = Marks(page)
+    os.close(page)
     # The parent decides when to stop, also when a terminal or a supervisor signals the whole group.
     # Not SIG_IGN: programs that handlers start would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -52,7 +51,7 @@ def main(pipe: int, lifeline: int, recalls: int) -> None:
         sys.stdout.reconfigure(line_buffering=True)  # what a handler printed must not die with it
     threading.Thread(target=_die_with, args=(lifeline,), name="redrive-lifeline", daemon=True).start()
     with socket.socket(fileno=pipe) as end, end.makefile("rb") as orders:
-        _serve(end, orders, recalls)
+        _Service(end, marks).serve(orders)
 
 
 def _leave_it_to_the_parent(_number: int, _frame: object) -> None:
@@ -65,42 +64,55 @@ def _die_with(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _serve(end: socket.socket, orders: BinaryIO, recalls: int) -> None:
-    handlers: dict[bytes, Handler] = {}
-    last = READY  # the newest order that was recalled; the order itself may come much later
-    end.sendall(pack(Report(READY)))
-    while (frame := _read(orders)) is not None:
-        order = _decode(frame)
-        last = max(last, _recalled(recalls))
-        if order.number == last:
-            end.sendall(pack(Report(order.number, recalled=True)))
-        else:
-            end.sendall(pack(_carry_out(order, handlers, end)))
+class _Service:
+    """Runs the orders of one pipe."""
 
+    def __init__(self, end: socket.socket, marks: Marks) -> None:
+        self._end, self._marks = end, marks
+        self._handlers: dict[bytes, Handler] = {}
+        self._longest = 0.0  # seconds that the longest letter since the last report ran
 
-def _recalled(recalls: int) -> int:
-    """Return the number of the order that was recalled since the last call, READY if none was."""
-    try:
-        return recalled(os.read(recalls, 4_096))
-    except OSError:  # nothing is there, or a handler closed it
-        return READY
+    def serve(self, orders: BinaryIO) -> None:
+        """Carry out orders until there are no more."""
+        self._send(Report(READY))
+        while (frame := _read(orders)) is not None:
+            self._carry_out(_decode(frame))
 
+    def _carry_out(self, order: RunOrder) -> None:
+        if not self._marks.begin(order.number):
+            self._send(Report(order.number, recalled=True))
+            return
+        handler = self._handlers.get(order.recipe)
+        if handler is not None:
+            self._run(handler, order, report=not order.more)
+        elif (handler := self._built(order)) is not None:
+            self._run(handler, order, report=True)  # its beginning was reported, so its end is, too
 
-def _carry_out(order: RunOrder, handlers: dict[bytes, Handler], end: socket.socket) -> Report:
-    handler = handlers.get(order.recipe)
-    if handler is None:
-        built = _build(_decode_recipe(order.recipe))
+    def _built(self, order: RunOrder) -> Handler | None:
+        built = built_from(order.recipe)
         if isinstance(built, Failed):
-            return Report(order.number, failure=built.failure)
-        handler = handlers[order.recipe] = built
-        end.sendall(pack(Report(order.number, begins=True)))
-    return Report(order.number) if order.letter is None else _run(handler, order.number, order.letter)
+            self._send(Report(order.number, failure=built.failure))
+            return None
+        self._handlers[order.recipe] = built
+        self._send(Report(order.number, begins=True))
+        return built
 
+    def _run(self, handler: Handler, order: RunOrder, *, report: bool) -> None:
+        began = _now()
+        outcome = None if order.letter is None else attempt_now(handler, order.letter)
+        took = _now() - began
+        self._longest = max(self._longest, took)
+        if isinstance(outcome, Failed):
+            self._send(Report(order.number, failure=outcome.failure, took=self._longest))
+            return
+        if report or took > _LONG:
+            self._send(Report(order.number, took=self._longest))
+        else:
+            self._marks.succeed(order.number)
 
-def _run(handler: Handler, number: int, letter: Letter) -> Report:
-    began = _now()
-    outcome = attempt_now(handler, letter)
-    return Report(number, failure=outcome.failure if isinstance(outcome, Failed) else None, took=_now() - began)
+    def _send(self, report: Report) -> None:
+        self._end.sendall(pack(report))
+        self._longest = 0.0
 
 
 def _read(orders: BinaryIO) -> bytes | None:
@@ -111,23 +123,3 @@ def _read(orders: BinaryIO) -> bytes | None:
     size = length(head)
     frame = orders.read(size)
     return frame if len(frame) == size else None
-
-
-def _build(recipe: Recipe) -> Handler | Failed:
-    try:
-        return build_handler(
-            recipe.kind,
-            find(recipe.address),
-            engine="process",
-            succeeded=None if recipe.succeeded is None else find(recipe.succeeded),
-            terminal_errors=recipe.terminal_errors,
-            retryable_errors=recipe.retryable_errors,
-            rules=recipe.rules,
-        )
-    except BaseException as error:  # noqa: BLE001 - importing a user's module runs user code
-        trouble = HandlerError(
-            f"a worker process cannot import the handler {recipe.address!r}; "
-            "its module must import there by itself, as it does in `python -c 'import …'`"
-        )
-        trouble.__cause__ = error
-        return Failed(classify(trouble, DEFAULT_RETRY_POLICY, recipe.rules))

@@ -5,38 +5,37 @@ Owns a pool of children and which letter runs in which. A child runs one letter 
 outcome of exactly that letter. The pool spawns children when letters wait, or earlier if asked. A letter whose child
 dies is Lost. A letter that is out of time has failed, and the pool kills its child. Siblings notice neither.
 
-When all children are busy with short letters, the pool may send each of them one letter ahead, so that a child need
-not wait for the pool between two letters. A letter sent ahead has not begun and its time does not count; if the child
-ends before the letter begins, the letter is first in line again. Knows no store and no decision.
+Letters of a quick handler may be started together: the pool sends them to one child in one step, and takes in their
+outcomes in one step. When all children are busy with short letters, the pool may also send each of them the next in
+line ahead. A letter that was sent and has not begun can be recalled and its time does not count; if the child ends
+before the letter begins, the letter is first in line again. Knows no store and no decision.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import itertools
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
+from redrive.core.policy import RetryPolicy
 from redrive.core.why import Why
 from redrive.engine.attempt import failure_of, timed_out
 from redrive.engine.clock import SystemClock
-from redrive.engine.import_names import address_of, class_name
 from redrive.engine.runners.contract import STOPPED
 from redrive.engine.runners.pace import Pace
 from redrive.engine.runners.processes.child import Child, ChildRun
-from redrive.engine.runners.processes.frames import Recipe
+from redrive.engine.runners.processes.lifeline import Lifeline
+from redrive.engine.runners.processes.limits import ChildLimits
+from redrive.engine.runners.processes.recipes import written_for
 from redrive.engine.runners.runs import OpenRuns
-from redrive.engine.runners.timeouts import Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from redrive.core.decide import Outcome
     from redrive.core.letter import Letter
-    from redrive.core.policy import ErrorNames
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.runners.contract import OnOutcome
@@ -44,9 +43,10 @@ if TYPE_CHECKING:
 
 _START_LIMIT = 60.0  # seconds that a child has to start, and to import a handler
 _FEW_FAILURES = 3  # starts that fail in a row before waiting letters are given back
-_FIRST_REST, _LONGEST_REST = 0.2, 30.0  # seconds between starts that fail
+_RESTS = RetryPolicy.exponential(0.4, 30.0, jitter="none")  # between starts that fail
 _GOODBYE = 2.0  # seconds that an idle child has to end by itself
-_UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+_TOGETHER = 16  # letters of a quick handler that may be started together
+_QUICK = 0.0005  # seconds that the runs of such a handler take at most: several times as long as a hand-over
 
 
 class ProcessEngine:
@@ -60,10 +60,11 @@ class ProcessEngine:
         self._size = size
         self._clock = clock or SystemClock()
         self._open: OpenRuns[ChildRun] = OpenRuns()
-        self._waiting: deque[ChildRun] = deque()
+        self._waiting: deque[Sequence[ChildRun]] = deque()  # those that were started together go to one child
         self._recipes: dict[Handler, bytes] = {}
         self._paces: defaultdict[Handler, Pace] = defaultdict(Pace)
-        self._limits: dict[float, Limit[Child]] = {}  # by span
+        self._quick_paces: defaultdict[Handler, Pace] = defaultdict(lambda: Pace(_QUICK))
+        self._limits = ChildLimits(self._clock, self._expire)
         self._children: set[Child] = set()  # alive and well, or starting
         self._idle: list[Child] = []
         self._unprepared: dict[Child, Handler] = {}  # started early; the handler that each imports first
@@ -71,15 +72,26 @@ class ProcessEngine:
         self._all_buried = asyncio.Event()  # nothing is dying
         self._failures = 0  # starts that failed in a row
         self._rest: asyncio.TimerHandle | None = None
-        self._lifeline: tuple[int, int] | None = None  # children die when our end closes
+        self._lifeline = Lifeline()
         self._closed = False
 
     def start(self, handler: Handler, item: Letter, ticket: object, done: OnOutcome) -> None:
         """Run *item* in the next free child; see `Engine.start`."""
+        self.start_many(handler, ((item, ticket),), done)
+
+    def share(self, handler: Handler) -> int:
+        """See `HandsOver.share`."""
+        return _TOGETHER if self._quick_paces[handler].is_quick else 1
+
+    def start_many(self, handler: Handler, items: Sequence[tuple[Letter, object]], done: OnOutcome) -> None:
+        """Run *items* in the next free child; see `HandsOver.start_many`."""
         if self._closed:
-            done(ticket, STOPPED)
+            for _, ticket in items:
+                done(ticket, STOPPED)
             return
-        self._waiting.append(self._opened(handler, item, ticket, done))
+        self._waiting.append([self._opened(handler, item, ticket, done) for item, ticket in items])
+        for run in self._waiting[-1][1:]:
+            run.behind, run.started = True, self._clock.monotonic()
         self._hand_out()
 
     def prepare(self, handler: Handler) -> None:
@@ -91,17 +103,18 @@ class ProcessEngine:
     async def close(self, grace: float) -> None:
         """Wait up to *grace* seconds, then kill what is left; see `Engine.close`."""
         self._closed = True
+        self._recall(lambda run: run.behind, STOPPED)
         await self._open.drain(grace)
         self.interrupt()
         await self._bury_all()
-        self._cut_lifeline()
+        self._lifeline.cut()
 
     def interrupt(self) -> None:
         """Kill every child that is not idle; idle ones may end by themselves."""
         self._closed = True
+        self._look()
         self._waiting.clear()
-        for limit in self._limits.values():
-            limit.close()
+        self._limits.close()
         idle = tuple(self._idle)
         if self._rest is not None:
             self._rest.cancel()
@@ -116,14 +129,33 @@ class ProcessEngine:
 
     def recall(self, queues: Collection[str], why: Interrupted) -> None:
         """Give back what waits for a child, and recall what was sent ahead; see `Engine.recall`."""
+        self._recall(lambda run: run.item is not None and run.item.queue in queues, why)
+
+    def recall_late(self, before: float, why: Interrupted) -> None:
+        """Take in what has succeeded, and recall what waits behind it; see `HandsOver.recall_late`."""
+        self._look()
+        self._recall(lambda run: run.behind and run.started < before, why)
+
+    @property
+    def holds(self) -> bool:
+        """See `HandsOver.holds`."""
+        return any(run.behind for batch in (*self._waiting, *(child.sent for child in self._children)) for run in batch)
+
+    def _recall(self, which: Callable[[ChildRun], bool], why: Interrupted) -> None:
         for child in self._children:
-            if child.ahead is not None and child.ahead.item.queue in queues:
-                child.recall(why)
-        recalled = [run for run in self._waiting if run.item is not None and run.item.queue in queues]
-        for run in recalled:
-            self._waiting.remove(run)
+            child.recall(which, why)
+        recalled = [run for batch in self._waiting for run in batch if which(run)]
+        if recalled:
+            left = ([run for run in batch if not which(run)] for batch in self._waiting)
+            self._waiting = deque(batch for batch in left if batch)
         for run in recalled:
             self._open.settle(run, why)
+
+    def _look(self) -> None:
+        """Take in what children have marked: one that runs a long letter has not reported those before it."""
+        for child in tuple(self._children):
+            if len(child.sent) > 1:
+                child.look()
 
     # ------------------------------------------------------------------ handing out
 
@@ -132,7 +164,7 @@ class ProcessEngine:
             self._give(self._idle.pop(), self._waiting.popleft())
         if self._waiting and len(self._children) < self._size:
             self._grow()
-        while self._waiting and (child := self._busy_child_for(self._waiting[0])) is not None:
+        while self._waiting and (child := self._busy_child_for(self._waiting[0][0])) is not None:
             self._give(child, self._waiting.popleft())
 
     def _grow(self) -> None:
@@ -147,63 +179,52 @@ class ProcessEngine:
         for child in self._children:
             if child.run is None:
                 return None
-            if child.ahead is None and run.recipe in child.recipes and _is_soon_free(child, child.run):
+            if child.batches == 1 and run.recipe in child.recipes and _is_soon_free(child, child.run):
                 found = child
         return found
 
-    def _give(self, child: Child, run: ChildRun) -> None:
+    def _give(self, child: Child, batch: Sequence[ChildRun]) -> None:
+        was_idle = child.run is None
         try:
-            child.give(run)
-        except ConnectionError:  # it has died a moment ago; this letter has not run
-            self._waiting.appendleft(run)
+            refused = child.give(batch)
+        except ConnectionError:  # it has died a moment ago; these letters have not run
+            self._waiting.appendleft(batch)
             self.broken(child)
             return
-        except _UNSENDABLE as error:
-            if child.run is None:
-                self._idle.append(child)
+        if was_idle and child.run is None:
+            self._idle.append(child)
+        for run, error in refused:
             self._open.settle(run, Failed(failure_of(error, run.handler)))
-            return
-        if run is child.run:  # a letter that was sent ahead has not begun, so its time does not count yet
-            self._limit(child, run, 0.0 if run.recipe in child.recipes else _START_LIMIT)
-
-    def _limit(self, child: Child, run: ChildRun | None, extra: float = 0.0) -> None:
-        """Count the time of *run*, which begins in *child*, from now."""
-        span = None if run is None or run.handler.timeout is None else run.handler.timeout + extra
-        limit = None if span is None else self._limits.get(span) or self._new_limit(span)
-        if child.limit is not None and child.limit is not limit:
-            child.limit.let_go(child)
-        child.limit = limit
-        if limit is not None:
-            limit.hold(child)
-
-    def _new_limit(self, span: float) -> Limit[Child]:
-        limit = self._limits[span] = Limit(span, self._expire, self._clock.timers())
-        return limit
+        if was_idle and (first := child.run) is not None:  # what was sent ahead has not begun: no time counts yet
+            self._limits.count(child, first, 0.0 if first.recipe in child.recipes else _START_LIMIT)
 
     def _expire(self, child: Child) -> None:
         run = child.run
-        if run is None:
+        child.look()
+        if run is None or run is not child.run:  # its time starts when the run before it ends
             return
         self._dismiss(child)
         child.retire()  # first: a report that arrives now must not begin the next letter in a child that we kill
         child.kill()
+        child.sent.popleft()
         self._take_back(child)
         self._open.settle(run, timed_out(run.handler))
         self._hand_out()
 
     def _take_back(self, child: Child) -> None:
-        """Put what was sent ahead first in line again; its child is dead, or killed and no longer read."""
-        run, child.ahead = child.ahead, None
-        if run is not None and run in self._open:
-            if run.recalled is None:
-                self._waiting.appendleft(run)
-            else:
+        """Put what has not begun first in line again; its child is dead, or killed and no longer read."""
+        runs = [run for run in child.sent if run in self._open]
+        child.sent.clear()
+        if waiting := [run for run in runs if run.recalled is None]:
+            self._waiting.appendleft(waiting)
+        for run in runs:
+            if run.recalled is not None:
                 self._open.settle(run, run.recalled)
 
     def _opened(self, handler: Handler, letter: Letter | None, ticket: object, done: OnOutcome) -> ChildRun:
         recipe = self._recipes.get(handler)
         if recipe is None:
-            recipe = self._recipes[handler] = msgspec.msgpack.encode(_recipe_of(handler))
+            recipe = self._recipes[handler] = written_for(handler)
         run = ChildRun(handler, letter, ticket, done, recipe=recipe, pace=self._paces[handler])
         self._open.open(run)
         return run
@@ -218,24 +239,31 @@ class ProcessEngine:
             self._idle.append(child)
         else:  # if that fails, the first letter meets the same error and reports it
             order = self._opened(handler, None, None, _ignored)  # no letter: it only imports the handler
-            self._give(child, order)
+            self._give(child, (order,))
         self._hand_out()
 
     def begins(self, child: Child) -> None:
         """Count the time limit from here: the child had to import its handler first."""
         if child.run is not None:
             child.recipes.add(child.run.recipe)
-            self._limit(child, child.run)
+            self._limits.count(child, child.run)
 
-    def reported(self, child: Child, run: ChildRun, report: Report) -> None:
-        """Settle the letter that the child ran, and give it the next."""
-        if not report.recalled:
-            run.pace.note(report.took)
-        self._limit(child, child.run)  # what was sent ahead, if anything, begins
+    def reported(self, child: Child, ended: Sequence[tuple[ChildRun, Report]], took: float | None) -> None:
+        """Settle letters that the child ran, and give it the next."""
+        if took is not None:
+            run, _ = ended[-1]
+            run.pace.note(took)
+            self._quick_paces[run.handler].note(took)
+        self._limits.count(child, child.run)  # what was sent with them or ahead, if anything, begins
         if child.run is None and child in self._children:
             self._idle.append(child)
-        self._open.settle(run, _outcome(run, report))
+        for run, report in ended:
+            self._open.settle(run, _outcome(run, report))
         self._hand_out()
+
+    def recalled(self, run: ChildRun) -> None:
+        """Give back a letter that will not begin."""
+        self._open.settle(run, run.recalled or STOPPED)
 
     def broken(self, child: Child) -> None:
         """Give the child no more letters."""
@@ -245,20 +273,21 @@ class ProcessEngine:
         """
         Settle the letter that died with its child; replace the child if letters wait.
 
-        A letter that was sent ahead had not begun: a child begins it only after it has reported the one
-        before. After that report the loss is the letter's, even if the child dies before it has read the
-        letter: reading a letter that does not fit into memory also kills a child, and such a letter must
-        not kill one child after the other.
+        That is the first one that is neither reported nor marked as succeeded. Those behind it had not begun.
+        The loss is the letter's even if the child dies before it has read the letter: reading a letter that
+        does not fit into memory also kills a child, and such a letter must not kill one child after the other.
         """
         stillborn = child in self._children and not child.is_ready
         self._dismiss(child)
-        self._limit(child, None)
+        self._limits.count(child, None)
         self._dying.discard(child)
         if not self._dying:
             self._all_buried.set()
+        victim = child.sent.popleft() if child.sent else None
         self._take_back(child)
-        if child.run is not None:
-            self._open.settle(child.run, Lost(child.fate))
+        if victim is not None:
+            given_back = None if child.has_begun(victim) else victim.recalled
+            self._open.settle(victim, given_back or Lost(child.fate))
         elif stillborn:
             self._cannot_start(child.fate)
         self._hand_out()
@@ -266,10 +295,8 @@ class ProcessEngine:
     # ------------------------------------------------------------------ births and deaths
 
     def _spawn(self) -> bool:
-        if self._lifeline is None:
-            self._lifeline = os.pipe()
         try:
-            child = Child(self, self._lifeline[0], _START_LIMIT)
+            child = Child(self, self._lifeline.end, _START_LIMIT)
         except OSError as error:
             self._cannot_start(str(error))
             return False
@@ -279,14 +306,14 @@ class ProcessEngine:
     def _cannot_start(self, why: str) -> None:
         """Rest before the next try, longer each time; give waiting letters back after a few failures."""
         self._failures += 1
-        rest = min(_FIRST_REST * 2.0 ** min(self._failures, 16), _LONGEST_REST)
+        rest = _RESTS.delay(self._failures, 0.0)
         if self._rest is not None:
             return
         self._rest = asyncio.get_running_loop().call_later(rest, self._rested)
         if self._failures >= _FEW_FAILURES:
             outcome = Interrupted(Why.NO_WORKER_PROCESS.naming(why), wait=rest)
             waiting, self._waiting = self._waiting, deque()
-            for run in waiting:
+            for run in itertools.chain.from_iterable(waiting):
                 self._open.settle(run, outcome)
 
     def _rested(self) -> None:
@@ -314,12 +341,6 @@ class ProcessEngine:
                 for child in self._dying:
                     child.kill()
 
-    def _cut_lifeline(self) -> None:
-        if self._lifeline is not None:
-            for end in self._lifeline:
-                os.close(end)
-            self._lifeline = None
-
 
 def _outcome(run: ChildRun, report: Report) -> Outcome:
     if report.recalled:
@@ -332,20 +353,5 @@ def _is_soon_free(child: Child, run: ChildRun) -> bool:
     return run.pace.is_quick and run.recipe in child.recipes and not child.is_receiving
 
 
-def _recipe_of(handler: Handler) -> Recipe:
-    return Recipe(
-        kind=handler.kind,
-        address=address_of(handler.function),
-        succeeded=None if handler.succeeded is None else address_of(handler.succeeded),
-        terminal_errors=_names(handler.policy.terminal_errors),
-        retryable_errors=_names(handler.policy.retryable_errors),
-        rules=handler.rules,
-    )
-
-
 def _ignored(_ticket: object, _outcome: Outcome) -> None:
     pass
-
-
-def _names(errors: ErrorNames) -> tuple[str, ...]:
-    return tuple(each if isinstance(each, str) else class_name(each) for each in errors)

@@ -33,7 +33,7 @@ class PlanCarrier:
         self._next: dict[str, float] = {}  # by plan that this worker holds: when its next page may begin
 
     async def run(self) -> None:
-        """Carry out whatever comes, until this is cancelled; then let go of every plan."""
+        """Carry out every plan that comes, until this is cancelled; then let go of every plan."""
         try:
             while True:
                 rest = _LOOK

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redrive.engine.worker.ahead import Ahead
-from redrive.engine.worker.run_times import RunTimes, letters_ahead
+from redrive.engine.worker.slots.ahead import Ahead
+from redrive.engine.worker.slots.run_times import RunTimes, letters_ahead, too_few
 from redrive.stores.contract import Want
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ class Slots:
         return self.running < self.concurrency and self.queue.running < self.queue.concurrency
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs or is ready here."""
+        return not (self.running or self.ahead.ready)
+
+    @property
     def _free(self) -> int:
         return min(self.concurrency - self.running, self.queue.concurrency - self.queue.running)
 
@@ -110,6 +115,7 @@ class Slots:
         ended = times.note(self._seconds + self.running * now, self._ended, self._peak)
         self._peak = self.running
         wanted = letters_ahead(times.mean, times.parallel, exchange, self.ahead.most)
+        self.ahead.low = too_few(times.mean, times.parallel, exchange)
         if ended or wanted < self.ahead.size:
             self.ahead.size = wanted
 
@@ -187,6 +193,17 @@ class Capacity:
         for slots in self.all:
             slots.run_times.forget()
             slots.ahead.size = 0
+
+    @property
+    def has_plenty(self) -> bool:
+        """Whether letters run, and their slots hold more than they use during an exchange with the store."""
+        busy = [slots.ahead for slots in self.all if not slots.is_idle]
+        return bool(busy) and all(len(ahead.ready) > ahead.low for ahead in busy)
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether slots are free and have no letter."""
+        return any(slots.may_start and not slots.ahead.ready for slots in self.all)
 
     @property
     def has_ready(self) -> bool:

@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 
     from redrive.stores.contract import Claim
 
+_LIGHT = 4_096  # bytes of a payload; what is handed over together should fit into a pipe
+
 
 class Ahead:
     """The claims of one set of slots that wait to begin, oldest first."""
 
-    __slots__ = ("asked", "batch", "most", "ready", "size")
+    __slots__ = ("asked", "batch", "low", "most", "ready", "size")
 
     def __init__(self, least: int, most: int) -> None:
         self.most = most
         self.batch = max(most // 2, least)  # claimed at once: while one batch runs, the next is on its way
         self.size = 0  # how many letters to hold ready now, besides those that free slots take at once
+        self.low = 0  # with so many ready, or fewer, the next exchange may not wait
         self.asked = 0  # how many the store was asked for and has not answered yet
         self.ready: deque[Claim] = deque()
 
@@ -33,9 +36,13 @@ class Ahead:
         """Return how many letters to claim now for *free* slots; 0 or less if enough are held or asked for."""
         return min(self.batch, free + self.size - len(self.ready) - self.asked)
 
-    def take(self, count: int) -> list[Claim]:
-        """Return up to *count* letters that begin now."""
-        return [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
+    def take_light(self, count: int) -> list[Claim]:
+        """Return up to *count* letters that are handed over together; none behind the first that is large."""
+        ready = self.ready
+        taken: list[Claim] = []
+        while len(taken) < count and ready and len(ready[0].letter.payload) <= _LIGHT:
+            taken.append(ready.popleft())
+        return taken
 
     def take_all(self) -> list[Claim]:
         """Return everything that has not begun, and hold none of it any longer."""

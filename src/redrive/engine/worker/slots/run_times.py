@@ -13,22 +13,36 @@ import math
 LONGEST_WAIT = 0.05  # seconds that a letter may wait here while another worker could run it
 _RESERVE = 2.0  # exchanges that the letters held ready should last for: one under way, and one that is late
 _MOST_WORK = 0.5  # of the longest wait: what the slots should need at most for all letters that are ready
+_LATE = 1.5  # of the usual time of an exchange: one that takes so long should find no slot idle
+_COMPANY = 3.0  # of the time of an exchange: how long outcomes wait for others, so that exchanges are fewer and larger
+_LONGEST_COMPANY = 0.01  # seconds that an outcome may wait for others
+
+
+def company(exchange: float) -> float:
+    """Return the seconds for which outcomes may gather before an *exchange* that takes so long."""
+    return min(_LONGEST_COMPANY, _COMPANY * exchange)
 
 
 def letters_ahead(run: float | None, parallel: int, exchange: float, most: int) -> int:
     """
-    Return how many letters to hold ready: what the slots use during an exchange with the store, and as much again.
+    Return how many letters to hold ready: what the slots use until the exchange after the next, and one for each slot.
 
-    *run* is the mean run time of a letter (None if none has ended), *exchange* the time of an exchange, both in
-    seconds; *parallel* letters run at once. A letter that would wait too long is not claimed: if letters run longer
-    than LONGEST_WAIT, the number is 0.
+    Slots that began together end together, so each of them may need a letter in the same moment. *run* is the mean run
+    time of a letter (None if none has ended), *exchange* the time of an exchange, both in seconds; *parallel* letters
+    run at once. A letter that would wait too long is not claimed: if letters run longer than LONGEST_WAIT, the number
+    is 0.
     """
     if run is None or run > LONGEST_WAIT:
         return 0
     if run <= 0:  # the clock did not move
         return most
-    rate = parallel / run
-    return min(most, math.ceil(_RESERVE * rate * exchange), math.ceil(_MOST_WORK * rate * LONGEST_WAIT))
+    rate, cycle = parallel / run, company(exchange) + _RESERVE * exchange
+    return min(most, math.ceil(rate * cycle) + parallel, math.ceil(_MOST_WORK * rate * LONGEST_WAIT))
+
+
+def too_few(run: float | None, parallel: int, exchange: float) -> int:
+    """Return with how many ready letters the next exchange may not wait: slots may use them up before it is over."""
+    return math.ceil(_LATE * exchange * parallel / run) if run else 0
 
 
 class RunTimes:

@@ -15,7 +15,7 @@ from redrive.core.letter import Status
 
 if TYPE_CHECKING:
     from redrive.engine.handler import Handler
-    from redrive.engine.worker.capacity import Capacity
+    from redrive.engine.worker.slots.capacity import Capacity
     from redrive.stores.contract import Store
 
 _ANY = ".*"
