@@ -20,6 +20,7 @@ from redrive.engine.clock import SystemClock
 from redrive.engine.import_names import SCRIPT
 from redrive.engine.switch_interval import quick_switching
 from redrive.errors import RedriveError, SettingsError, SourceError
+from redrive.signals.tracing import open_tracing
 from redrive.sources.kafka.bridge import LoopBridge
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.config_checks import Ordering, topic_problem
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redrive.engine.clock import Clock
+    from redrive.signals.otel import OpenTelemetry
+    from redrive.signals.tracing import Tracing
     from redrive.sources.kafka.control.poller import Completions
     from redrive.sources.kafka.execution.engine import ExecutionEngine
     from redrive.sources.kafka.execution.handlers import Worker
@@ -51,7 +54,7 @@ class ParallelConsumer:
     `ExecutionConfig(mode="process")` in processes. A `WorkerFactory` makes the worker where it runs; a handler made by
     `record_handler` brings its own policy, rules and timeout. Records whose worker raises are retried, then published
     to the dead-letter topic. Offsets are committed only past records that are handled or confirmed there. A topic
-    that begins with `^` is a pattern. Raises SettingsError with every problem.
+    that begins with `^` is a pattern. *tracing* is the setting of that name. Raises SettingsError with every problem.
     """
 
     def __init__(
@@ -63,9 +66,10 @@ class ParallelConsumer:
         ordering: Ordering = "key_hash",
         execution: ExecutionConfig | None = None,
         kafka: KafkaConfig | None = None,
+        tracing: Tracing = None,
     ) -> None:
         self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
-        self.worker, self.ordering = worker, ordering
+        self.worker, self.ordering, self._wants_tracing = worker, ordering, tracing
         self.execution, self.kafka = execution or ExecutionConfig(), kafka or KafkaConfig()
         self.group = group or self.kafka.consumer_group
         problems = self._problems()
@@ -122,12 +126,14 @@ class ParallelConsumer:
                 "cannot consume inside a worker process, which imports the script to find its worker; "
                 "start the consumer under `if __name__ == '__main__':`"
             )
-        loop, clock = asyncio.get_running_loop(), SystemClock()
+        loop, clock, tracing = asyncio.get_running_loop(), SystemClock(), open_tracing(self._wants_tracing)
         completions: Completions = SimpleQueue()
         parked = ParkedKeys()
         work = self._work_manager(completions, parked, clock)
+        if tracing is not None:
+            work.trace(tracing, self.group)
         bridge = LoopBridge(loop, work, completions, self._break)
-        poller = self._connect(bridge, completions, parked, clock)
+        poller = self._connect(bridge, completions, parked, clock, tracing)
         self._engine, self._poller = work.engine, poller
         ended = loop.create_future()
         control = threading.Thread(target=self._control, args=(poller, loop, ended), name="redrive-kafka", daemon=True)
@@ -167,11 +173,19 @@ class ParallelConsumer:
             _log.error("the consumer of group %r stops: %s", self.group, _said(error))
         self.stop()
 
-    def _connect(self, bridge: LoopBridge, completions: Completions, parked: ParkedKeys, clock: Clock) -> BrokerPoller:
+    def _connect(
+        self,
+        bridge: LoopBridge,
+        completions: Completions,
+        parked: ParkedKeys,
+        clock: Clock,
+        tracing: OpenTelemetry | None,
+    ) -> BrokerPoller:
         try:
             return BrokerPoller(
                 self.topics, self.group, self.kafka, self.execution, bridge,
                 completions=completions, parked=parked, clock=clock, is_stopping=self._stopping.is_set,
+                tracing=tracing,
             )  # fmt: skip
         except KafkaException as error:
             way = "check settings, consumer_settings and producer_settings, which are passed through"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from redrive.sources.outbox.statements import Statement
     from redrive.stores.contract import Receipt
 
+    Enqueuing = Callable[[Sequence[Draft]], AbstractContextManager[Sequence[Draft]]]  # gives drafts with their trace
+
 _LATE = (
     "synchronous_commit is off in a transaction that enqueues letters: its commit returns before they are on disk, and "
     "a crash of the server loses them with what else it wrote; SET LOCAL synchronous_commit = on where that matters"
@@ -63,7 +65,14 @@ class AwaitedDriver(Protocol):
 class Destination:
     """Where letters go: a schema, how drafts are made, and how workers are woken (None: they poll)."""
 
-    def __init__(self, schema: str, draft: Callable[..., Draft], wake: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        schema: str,
+        draft: Callable[..., Draft],
+        wake: Callable[[], None] | None,
+        enqueuing: Enqueuing | None = None,
+    ) -> None:
+        self.enqueuing: Enqueuing = enqueuing or contextlib.nullcontext
         self._accept, self._accept_many = statement(schema, "accept"), statement(schema, "accept_many")
         self.handle_once = statement(schema, "handle_once")
         self.wake, self._draft = wake, draft
@@ -102,9 +111,9 @@ class Outbox:
 
     def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
         """Keep *drafts* in the open transaction, in their order, by one statement unless they are very many."""
-        drafts = drafts_of(drafts)
         notify = self._place.is_told_inside(self._driver)
-        return [receipt for batch in batches(drafts) for receipt in self._keep(batch, notify=notify)]
+        with self._place.enqueuing(drafts_of(drafts)) as made:
+            return [receipt for batch in batches(made) for receipt in self._keep(batch, notify=notify)]
 
     def _keep(self, batch: Sequence[Draft], *, notify: bool) -> list[Receipt]:
         values = values_of(batch, notify=notify)
@@ -128,9 +137,9 @@ class AsyncOutbox:
 
     async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
         """Keep *drafts* in the open transaction, in their order, by one statement unless they are very many."""
-        drafts = drafts_of(drafts)
         notify = self._place.is_told_inside(self._driver)
-        return [receipt for batch in batches(drafts) for receipt in await self._keep(batch, notify=notify)]
+        with self._place.enqueuing(drafts_of(drafts)) as made:
+            return [receipt for batch in batches(made) for receipt in await self._keep(batch, notify=notify)]
 
     async def _keep(self, batch: Sequence[Draft], *, notify: bool) -> list[Receipt]:
         values = values_of(batch, notify=notify)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
+from redrive.core.trace_context import carrier_of
 from redrive.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class HttpRelay:
             "Redrive-Kind": letter.kind,
             "Redrive-Attempt": str(letter.attempts),
         }
+        said |= {name.title(): value for name, value in carrier_of(letter.metadata).items()}
         return {name: _plain(value) for name, value in said.items()} | self._headers
 
 

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from redrive.core.letter import Draft, Letter
-    from redrive.sources.outbox.face import AwaitedDriver, BlockingDriver
+    from redrive.sources.outbox.face import AwaitedDriver, BlockingDriver, Enqueuing
     from redrive.stores.postgres import PostgresStore
 
 
 class Outboxes:
     """Makes an outbox of a user's connection."""
 
-    def __init__(self, store: PostgresStore, draft: Callable[..., Draft]) -> None:
+    def __init__(self, store: PostgresStore, draft: Callable[..., Draft], enqueuing: Enqueuing | None = None) -> None:
         self.store = store
         self._waker = Waker(store.dsn, pooled=store.pooled)
-        self._quiet = Destination(store.schema, draft, None)
-        self._loud = Destination(store.schema, draft, self._waker.tell)
+        self._quiet = Destination(store.schema, draft, None, enqueuing)
+        self._loud = Destination(store.schema, draft, self._waker.tell, enqueuing)
 
     def bind(self, connection: Any, *, wake: bool) -> Outbox | AsyncOutbox:
         """Return the outbox of *connection*; raise SourceError for one of an unknown driver."""

@@ -6,7 +6,7 @@ Its users import it from `redrive.workflow`. Tasks are letters of the queue `wor
 
 What it promises, and the tests that hold it to that (tests/sources/workflow):
 
-- A task that was enqueued survives the process; another process sees and retries it. test_persistence.py
+- A task that was enqueued survives the process; another process sees and retries it. test_what_users_saw.py
 - `max_retries` counts retries after the failure that brought the task here; the four formulas hold exactly, without
   jitter unless it is asked for. test_retry_policies.py, test_exhausted.py
 - The same task_id again is the same task with the newer error while it waits or runs, a new cycle once it is dead, and

@@ -11,14 +11,13 @@ import inspect
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
-from redrive.engine.clock import new_id
 from redrive.errors import RedriveError, SourceError
 from redrive.signals.log import write
 from redrive.sources.workflow import policies
 from redrive.sources.workflow.policies import RetryPolicy
-from redrive.sources.workflow.running import failure_of, is_retrying, succeeded
+from redrive.sources.workflow.running import failure_of, is_retrying
 from redrive.sources.workflow.types import DLQIntegrationStrategy, FailedTask
-from redrive.sources.workflow.wrapping import Captured, wrapped
+from redrive.sources.workflow.wrapping import Captured, judged, task_id_of, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
@@ -115,11 +114,11 @@ class DLQIntegration:
         failed = {"status": "failed", "error": str(error), "error_type": _type(error), "task_id": task_id}
         try:
             kept = await self.enqueue_failed_workflow(task_id, task, repos, error)
-        except RedriveError as trouble:
+        except Exception as trouble:  # noqa: BLE001 - the workflow's own error goes first, before any of ours
             self._counts["not_kept"] += 1
             write("error", "redrive.workflow.not_kept", {"task_id": task_id, "why": type(trouble).__name__})
             nothing = {"dlq_task_id": None, "retry_policy": None, "max_retries": None}
-            return {**failed, "dlq_enqueued": False, **nothing, "dlq_error": str(trouble)}
+            return {**failed, "dlq_enqueued": False, **nothing, "dlq_error": _told(trouble)}
         if kept is None:
             return None
         told = {"dlq_task_id": kept.task_id, "retry_policy": str(kept.retry_policy), "max_retries": kept.max_retries}
@@ -133,19 +132,14 @@ class DLQIntegration:
         if user_id is not None:
             given["user_id"] = user_id
         kept = {"adapter": adapter_name, **task}
-        task_id = _task_id(task)
         try:
             result = await _awaited(self.app.execute_workflow_parallel(**given))
         except Exception as error:
-            handled = await self.handle(task_id, kept, given["repos"], error)
+            handled = await self.handle(task_id_of(task), kept, given["repos"], error)
             if handled is None:
                 raise
             return handled
-        if succeeded(result):
-            return result
-        told = str(result.get("error") or "the workflow returned a failed result")
-        handled = await self.handle(task_id, kept, given["repos"], told)
-        return result if handled is None else {**result, **handled}
+        return await judged(self, result, kept, given["repos"])
 
     # ------------------------------------------------------------------ wrapping
 
@@ -159,7 +153,7 @@ class DLQIntegration:
 
     def capture(self, task: dict[str, Any], repos: Iterable[str] = (), task_id: str | None = None) -> Captured:
         """Return a context manager, `async with integration.capture(task) as run:`; see `run.result`."""
-        return Captured(self, task_id or _task_id(task), task, list(repos))
+        return Captured(self, task_id or task_id_of(task), task, list(repos))
 
     # ------------------------------------------------------------------ the processor, numbers
 
@@ -192,7 +186,7 @@ class DLQIntegration:
         return {**await self.dlq.get_statistics(), "strategy": str(self._strategy), "integration": mine}
 
     def reset_statistics(self) -> None:
-        """Begin this object's own numbers again; the queue's are everybody's and stay."""
+        """Begin this object's own numbers again; the queue's are shared and stay."""
         self._counts.clear()
 
 
@@ -204,9 +198,9 @@ def create_dlq_integration(app: Any, **options: Any) -> DLQIntegration:
     return DLQIntegration(app, dlq, **options)
 
 
-def _task_id(task: Mapping[str, Any]) -> str:
-    named = task.get("task_id") or task.get("id")
-    return named if isinstance(named, str) else f"wf_{new_id()}"
+def _told(trouble: Exception) -> str:
+    """Return why a failure was not kept; only texts of our own are sure to show nothing of the task."""
+    return str(trouble) if isinstance(trouble, RedriveError) else f"cannot keep the task: {type(trouble).__name__}"
 
 
 def _type(error: BaseException | str) -> str:

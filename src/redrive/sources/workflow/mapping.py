@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from redrive.core.decide import Counted, Failed, decide
 from redrive.core.letter import Draft, Letter, Priority, Status
 from redrive.core.policy import RetryPolicy as Policy
 from redrive.core.why import Why, why_of
@@ -21,7 +22,7 @@ from redrive.sources.workflow.policies import RetryPolicy
 from redrive.sources.workflow.types import DeadLetterStatus, FailedTask
 
 if TYPE_CHECKING:
-    from redrive.core.letter import Failure, Try
+    from redrive.core.letter import AfterFailure, Failure, Try
 
 KIND = "workflow"
 _ERROR, _RETRIES, _CHOICE, _JITTER, _BREAKER = (
@@ -62,7 +63,7 @@ def draft_of(  # noqa: PLR0917 - each is one part of the letter
     letter_id: str, queue: str, task_id: str, call: Call, failure: Failure, policy: Policy, terms: Terms, draw: float
 ) -> Draft:
     """Return the letter to be: it waits for its first retry, or is dead at once if there is none."""
-    waits = policy.max_attempts > 1 and not failure.terminal
+    move = decide(Counted(1), Failed(failure), policy, draw)
     return Draft(
         letter_id,
         queue,
@@ -70,19 +71,22 @@ def draft_of(  # noqa: PLR0917 - each is one part of the letter
         msgspec.json.encode(call),
         key=task_id,
         idempotency_key=task_id,
-        delay=policy.delay(1, draw) if waits else 0.0,
+        delay=move.delay,
         policy=policy.text,
         headers=_headers(terms),
         failure=failure,
         attempts=1,
-        retry=waits,
+        retry=move.to is Status.PENDING,
         again=True,
     )
 
 
-def with_metadata(draft: Draft, metadata: dict[str, Any], after: tuple[str, ...]) -> Draft:
+def with_metadata(
+    draft: Draft, metadata: dict[str, Any], after: tuple[str, ...], after_failure: AfterFailure = "wait"
+) -> Draft:
     """Return *draft* with the user's metadata, the priority that it names, and the letters that it waits for."""
-    return msgspec.structs.replace(draft, metadata=metadata, priority=priority_of(metadata), after=after)
+    waits: dict[str, Any] = {"after": after, "after_failure": after_failure}
+    return msgspec.structs.replace(draft, metadata=metadata, priority=priority_of(metadata), **waits)
 
 
 def _headers(terms: Terms) -> tuple[tuple[str, bytes], ...]:

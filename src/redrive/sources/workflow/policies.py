@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from redrive.core.letter import Category
 from redrive.core.policy import RetryPolicy as Policy
 from redrive.core.policy.retry_policy import Backoff
+from redrive.drafts import policy_text
 from redrive.errors import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_CUSTOM = "custom:"  # the text of a policy that names a registered backoff function
 MOST_RETRIES = 1_000  # of one task; more is a slip
 
 
@@ -62,7 +64,7 @@ def for_category(category: Category) -> RetryPolicy:
 
 def policy_of(given: AnyPolicy, max_retries: int | None, jitter: str = "none") -> Policy:
     """Return *given* as a value that allows *max_retries* retries after the failure that brought the task here."""
-    policy = given if isinstance(given, Policy) else read(given).policy
+    policy = Policy.parse(policy_text(given)) if isinstance(given, Policy) else _policy(given)
     if policy.backoff is Backoff.NEVER:
         return policy
     if max_retries is None and jitter == "none":
@@ -72,13 +74,19 @@ def policy_of(given: AnyPolicy, max_retries: int | None, jitter: str = "none") -
     return replace(policy, max_attempts=attempts, jitter=jittered)
 
 
+def _policy(text: str) -> Policy:
+    return Policy.parse(text) if text.startswith(_CUSTOM) else read(text).policy
+
+
 def read(word: str) -> RetryPolicy:
     """Return the policy that *word* names; raise PolicyError."""
     try:
         return RetryPolicy(word)
     except ValueError:
         words = ", ".join(RetryPolicy)
-        raise PolicyError(f"cannot use {str(word)[:40]!r} as a retry policy: it must be one of {words}") from None
+        raise PolicyError(
+            f"cannot use {str(word)[:40]!r} as a retry policy: it must be one of {words}, or custom:name=NAME"
+        ) from None
 
 
 def checked(max_retries: object) -> int:
@@ -88,9 +96,10 @@ def checked(max_retries: object) -> int:
     raise PolicyError(f"max_retries is {str(max_retries)[:40]} and must be a whole number from 0 to {MOST_RETRIES}")
 
 
-def word_of(text: str | None) -> RetryPolicy:
-    """Return the word for a policy's text; a policy that has none of the four is shown as exponential."""
+def word_of(text: str | None) -> RetryPolicy | str:
+    """Return the word for a policy's text: one of the four, or what else the policy calls its backoff (`custom`)."""
     try:
-        return _WORDS.get(Policy.parse(text or "never").backoff, RetryPolicy.EXPONENTIAL)
+        backoff = Policy.parse(text or "never").backoff
     except PolicyError:  # another version of redrive wrote it
         return RetryPolicy.EXPONENTIAL
+    return _WORDS.get(backoff, str(backoff))

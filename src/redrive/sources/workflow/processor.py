@@ -15,8 +15,12 @@ import secrets
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.core.decide import Counted, Interrupted, Lost, decide, held_back, is_retry
+import msgspec
+
+from redrive.core.decide import Counted, Failed, Interrupted, Lost, decide, held_back, is_retry
 from redrive.core.why import Why
+from redrive.engine.stranded import fail_stranded
+from redrive.engine.unknown_backoffs import UnknownBackoffs
 from redrive.engine.worker.facts import facts_of
 from redrive.errors import StoreError
 from redrive.signals.log import write
@@ -26,11 +30,12 @@ from redrive.sources.workflow.running import attempt
 from redrive.stores.contract import Want, WorkerBeat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
     from typing import Any
 
     from redrive.core.breaker import BreakerRules
     from redrive.core.decide import Outcome
+    from redrive.core.letter import Letter
     from redrive.core.moves import Move
     from redrive.sources.workflow.port import Home
     from redrive.sources.workflow.running import Callback, Judge
@@ -39,7 +44,9 @@ if TYPE_CHECKING:
 _SHUTDOWN = Interrupted(Why.SHUTDOWN)
 _NOT_YET = Interrupted(Why.GIVEN_BACK)
 _NEXT_CYCLE = 0.001  # seconds: an immediate retry is due after the cycle in which it failed began
+_ALONE = Interrupted(Why.WAITS_TO_RUN_ALONE, wait=_NEXT_CYCLE)  # not claimed again before it is taken by its id
 _RESCUED = 200  # lost tasks that one sweep takes back
+_LOOKED_AT = 20_000  # lost letters of all queues among which it looks for them
 
 
 class SettledRetry(NamedTuple):
@@ -49,6 +56,7 @@ class SettledRetry(NamedTuple):
     move: Move
     outcome: Outcome
     result: Any
+    ran: bool = True  # False: it failed with a task that it waits for
 
 
 class RetryProcessor:
@@ -69,6 +77,7 @@ class RetryProcessor:
         self.callback: Callback | None = None
         self._home, self._queue, self._judge, self._settled = home, queue, judge, settled
         self._breakers = Breakers(breakers)
+        self._unknown = UnknownBackoffs(home.backoffs, self.name, home.hub)
         self._concurrency = concurrency
         self._held: dict[Hashable, Claim] = {}
         self._loops: list[asyncio.Task[None]] = []
@@ -99,7 +108,25 @@ class RetryProcessor:
         await asyncio.gather(*loops, return_exceptions=True)
         if loops:
             with contextlib.suppress(StoreError):
-                await self._home.store.leave(self.name)
+                await self._sign_off()
+
+    @contextlib.asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[None]:
+        """Renew the leases of what runs in the block, where no loop does that: for a cycle or a task run by hand."""
+        if self._loops:
+            yield
+            return
+        beats = asyncio.create_task(self._every(self._beat_time, self._beat_by_hand), name="redrive workflow heartbeat")
+        try:
+            yield
+        finally:
+            await _cancel({beats})
+            with contextlib.suppress(StoreError):
+                await self._sign_off()
+
+    async def _sign_off(self) -> None:
+        if not self._loops:
+            await self._home.store.leave(self.name)
 
     def _cycle_time(self) -> float:
         return self.interval
@@ -123,28 +150,64 @@ class RetryProcessor:
 
     async def cycle(self) -> int:
         """Run every task that was due when the cycle began; return how many ran."""
-        store, ran, start_us = self._home.store, 0, 0
-        await self._breakers.look(store)
+        await self._fail_stranded()
+        await self._breakers.look(self._home.store)
+        suspects: list[str] = []
+        return await self._run_together(suspects) + await self._run_alone(suspects)
+
+    async def _run_together(self, suspects: list[str]) -> int:
+        """Run what is due in parallel; *suspects* gets the tasks that are to run alone, which are given back."""
+        ran = start_us = 0
         running: set[asyncio.Task[None]] = set()
         try:
             while True:
-                wanted = self._concurrency - len(running)
+                wanted, known = self._concurrency - len(running), len(suspects)
                 claims = await self._claim(wanted) if wanted else []
                 start_us = start_us or (claims[0].letter.updated_us if claims else 0)
-                ready = [claim for claim in claims if claim.letter.due_us <= start_us]
-                await self._give_back([claim for claim in claims if claim.letter.due_us > start_us], _NOT_YET)
+                ready = await self._sorted_out(claims, start_us, suspects)
                 running |= {asyncio.create_task(self._run(claim)) for claim in ready}
                 ran += len(ready)
-                if not running:
-                    return ran
-                last = len(ready) < wanted
-                done, running = await asyncio.wait(running, return_when="ALL_COMPLETED" if last else "FIRST_COMPLETED")
-                for task in done:
-                    task.result()
+                last = len(ready) + len(suspects) - known < wanted
+                if running:
+                    when = "ALL_COMPLETED" if last else "FIRST_COMPLETED"
+                    done, running = await asyncio.wait(running, return_when=when)
+                    for task in done:
+                        task.result()
                 if last:
                     return ran
         finally:
             await _cancel(running)
+
+    async def _sorted_out(self, claims: list[Claim], start_us: int, suspects: list[str]) -> list[Claim]:
+        """Return the tasks that begin now; give back those of a later cycle, and those that are to run alone."""
+        later = [claim for claim in claims if claim.letter.due_us > start_us]
+        alone = [claim for claim in claims if claim.losses and claim not in later]
+        suspects += [claim.letter.id for claim in alone if claim.letter.id not in suspects]
+        await self._give_back(later, _NOT_YET)
+        await self._give_back(alone, _ALONE)
+        return [claim for claim in claims if claim not in later and claim not in alone]
+
+    async def _run_alone(self, suspects: list[str]) -> int:
+        """Run tasks whose last process died, one after the other: the next death then convicts only one of them."""
+        ran, lease = 0, float(self._home.settings.lease_seconds)
+        for letter_id in suspects:
+            claim = await self._home.store.take(letter_id, lease=lease, worker=self.name)
+            if claim is not None:
+                self._held[claim.ref] = claim
+                await self._run(claim)
+                ran += 1
+        return ran
+
+    async def _fail_stranded(self) -> None:
+        """Let go, or fail, tasks that wait for dead ones and said so."""
+        told: dict[str, Any] = {
+            "worker": self.name,
+            "lease": float(self._home.settings.lease_seconds),
+            "queue": self._queue,
+        }
+        for claim, move in await fail_stranded(self._home.store, self._home.hub, **told):
+            if move.failure is not None:
+                await self._settled(SettledRetry(claim, move, Failed(move.failure), None, ran=False))
 
     async def _claim(self, limit: int) -> list[Claim]:
         want = Want(self._queue, (mapping.KIND,), limit)
@@ -155,6 +218,10 @@ class RetryProcessor:
     async def _run(self, claim: Claim) -> None:
         """Run one task, unless its breaker holds it; a cancellation gives it back."""
         try:
+            hold = self._unknown.hold(claim.letter)
+            if hold is not None:
+                await self._give_back([claim], hold)
+                return
             breaker = mapping.terms_of(claim.letter).breaker
             wait = await self._breakers.hold(self._home.store, breaker)
             if wait is not None:
@@ -173,7 +240,7 @@ class RetryProcessor:
         try:
             chosen = callback or self.callback
             assert chosen is not None  # noqa: S101 - the queue asks for it first
-            outcome, result = await attempt(chosen, claim.letter, self._judge)
+            outcome, result = await self._attempt(chosen, claim.letter)
         except asyncio.CancelledError:
             if callback is not None:  # a cycle gives back by itself
                 await self._give_back([claim], _SHUTDOWN)
@@ -182,12 +249,21 @@ class RetryProcessor:
         await asyncio.shield(self._conclude(done))
         return done
 
+    async def _attempt(self, callback: Callback, letter: Letter) -> tuple[Outcome, Any]:
+        tracing = self._home.tracing
+        if tracing is None:
+            return await attempt(callback, letter, self._judge)
+        with tracing.running(letter) as ended:
+            outcome, result = await attempt(callback, letter, self._judge)
+            ended(outcome)
+        return outcome, result
+
     def _decide(self, claim: Claim, outcome: Outcome, *, is_last: bool = False) -> Move:
         letter = claim.letter
         counters = Counted(1_000_000) if is_last else claim
 
         def choose(failure: Any) -> Any:
-            return mapping.policy_after(letter, failure)
+            return self._home.backoffs.bound(mapping.policy_after(letter, failure))
 
         move = decide(counters, outcome, choose, self._home.clock.draw(), age=claim.age)
         return held_back(move, _NEXT_CYCLE) if is_retry(move) else move
@@ -221,15 +297,26 @@ class RetryProcessor:
         await self.rescue()
 
     async def _beat(self) -> None:
+        await self._extend(WorkerBeat(name=self.name, kinds=(mapping.KIND,), queues=(self._queue,)))
+
+    async def _beat_by_hand(self) -> None:
+        await self._extend(WorkerBeat(name=self.name, kinds=()))  # it takes no further tasks
+
+    async def _extend(self, beat: WorkerBeat) -> None:
         held = list(self._held.values())
-        beat = WorkerBeat(name=self.name, kinds=(mapping.KIND,), queues=(self._queue,), in_flight=len(held))
+        beat = msgspec.structs.replace(beat, in_flight=len(held))
         for lost in await self._home.store.extend(beat, held, lease=float(self._home.settings.lease_seconds)):
             self._held.pop(lost.ref, None)
+
+    def _is_mine(self, claim: Claim) -> bool:
+        return (claim.letter.queue, claim.letter.kind) == (self._queue, mapping.KIND)
 
     async def rescue(self) -> int:
         """Take back the tasks of this queue whose process died; return how many."""
         expired = await self._home.store.expired(_RESCUED)
-        mine = [claim for claim in expired if (claim.letter.queue, claim.letter.kind) == (self._queue, mapping.KIND)]
+        if len(expired) == _RESCUED and not any(map(self._is_mine, expired)):  # workers of other queues died
+            expired = await self._home.store.expired(_LOOKED_AT)
+        mine = [claim for claim in expired if self._is_mine(claim)]
         for claim in mine:
             await self._give_back([claim], Lost(Why.WORKER_DIED.naming(str(claim.letter.worker))))
         return len(mine)

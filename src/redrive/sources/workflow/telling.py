@@ -1,15 +1,29 @@
 """
-What the user's own observability object is told.
+What is told and counted when a task moves.
 
-Owns the sentences and their attributes: ids and words, never a task, an error's text or metadata. Whatever the object
-raises changes nothing. Knows no store.
+Owns the lifetime numbers, the fact behind the metrics, and the sentences for the user's own observability object: ids
+and words, never a task, an error's text or metadata. What that object raises changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from redrive.core.decide import Succeeded
+from redrive.core.facts import Enqueued, TaskMoved
+from redrive.core.letter import Status
+from redrive.core.why import Why
 from redrive.signals.log import write
+from redrive.sources.workflow import mapping, policies
+from redrive.sources.workflow.types import DeadLetterStatus
+
+if TYPE_CHECKING:
+    from redrive.core.letter import Letter
+    from redrive.sources.workflow.port import Home
+    from redrive.sources.workflow.processor import SettledRetry
+    from redrive.sources.workflow.types import FailedTask
+
+    Event = Literal["enqueued", "retried", "succeeded", "exhausted", "archived"]
 
 
 class ObservabilityManager(Protocol):
@@ -30,19 +44,76 @@ class Teller:
 
     def info(self, message: str, **attributes: Any) -> None:
         """Tell of something that went as it should."""
-        self._tell("log_info", message, attributes)
+        if self._manager is not None:
+            self._tell(self._manager.log_info, message, attributes)
 
     def error(self, message: str, **attributes: Any) -> None:
         """Tell of a failure."""
-        self._tell("log_error", message, attributes)
+        if self._manager is not None:
+            self._tell(self._manager.log_error, message, attributes)
 
-    def _tell(self, method: str, message: str, attributes: dict[str, Any]) -> None:
-        if self._manager is None:
-            return
+    def _tell(self, say: Any, message: str, attributes: dict[str, Any]) -> None:
         try:
-            getattr(self._manager, method)(message, attributes=attributes)
+            say(message, attributes=attributes)
         except Exception as error:  # noqa: BLE001 - it is the user's, and a task must not suffer from it
             if not self._has_warned:
                 self._has_warned = True
-                told = {"error_type": type(error).__name__, "told": f"the observability_manager's {method} raised"}
+                told = {"error_type": type(error).__name__, "told": "the observability_manager raised"}
                 write("warning", "redrive.workflow.observability", told)
+
+
+class Counting:
+    """Counts and tells what becomes of the tasks of one queue."""
+
+    def __init__(self, home: Home, queue: str, manager: ObservabilityManager | None) -> None:
+        self._home, self._queue, self._tell = home, queue, Teller(manager)
+
+    async def enqueued(self, task: FailedTask, *, duplicate: bool) -> None:
+        """Count a task that came in; one without retries is exhausted at once."""
+        self._home.hub(Enqueued(queue=self._queue, kind=mapping.KIND, count=1, duplicates=int(duplicate)))
+        category, policy = task.error_category or "", str(task.retry_policy)
+        self._moved("enqueued", category, policy)
+        if task.status is DeadLetterStatus.EXHAUSTED:
+            await self._home.store.add_up(self._queue, {"exhausted": 1})
+            self._moved("exhausted", category, policy)
+        self._tell.info("task enqueued", task_id=task.task_id, error_category=category, retry_policy=policy)
+
+    def spooled(self, task: FailedTask) -> None:
+        """Tell of a task that came in while the store is away; its lifetime numbers are counted when it gets there."""
+        category, policy = task.error_category or "", str(task.retry_policy)
+        self._moved("enqueued", category, policy)
+        self._tell.info("task spooled", task_id=task.task_id, error_category=category, retry_policy=policy)
+
+    async def settled(self, done: SettledRetry) -> None:
+        """Count a retry that ended, or a task that failed with another one."""
+        move, letter = done.move, done.claim.letter
+        if isinstance(done.outcome, Succeeded):
+            await self._home.store.add_up(self._queue, {"retry_success": 1})
+            self._moved("retried", *_traits(letter))
+            self._moved("succeeded", *_traits(letter))
+            self._tell.info("retry succeeded", task_id=letter.key)
+            return
+        category = str(move.failure.category) if move.failure is not None else ""
+        policy = str(policies.word_of(move.policy))
+        is_over = move.to is Status.FAILED and move.why != Why.TERMINAL and not mapping.is_never(move.policy)
+        counts = {"retry_failed": int(done.ran), "exhausted": int(is_over)}
+        await self._home.store.add_up(self._queue, {name: count for name, count in counts.items() if count})
+        if done.ran:
+            self._moved("retried", category, policy)
+        if is_over:
+            self._moved("exhausted", category, policy)
+        tell = "task exhausted" if is_over else "retry failed"
+        self._tell.error(tell, task_id=letter.key, error_category=category, retry_policy=policy)
+
+    async def archived(self, letter: Letter) -> None:
+        """Count a task that a person archived."""
+        await self._home.store.add_up(self._queue, {"archived": 1})
+        self._moved("archived", *_traits(letter))
+        self._tell.info("task archived", task_id=letter.key)
+
+    def _moved(self, event: Event, category: str, policy: str) -> None:
+        self._home.hub(TaskMoved(queue=self._queue, event=event, category=category, policy=policy))
+
+
+def _traits(letter: Letter) -> tuple[str, str]:
+    return letter.category or "", str(policies.word_of(letter.applied_policy or letter.policy))

@@ -50,7 +50,7 @@ class FailedTask:
     failed_at: datetime
     retry_count: int = 0  # retries of this cycle that ended
     max_retries: int = 3
-    retry_policy: RetryPolicy = RetryPolicy.EXPONENTIAL
+    retry_policy: RetryPolicy | str = RetryPolicy.EXPONENTIAL  # a word beyond the four, such as custom, is text
     next_retry_at: datetime | None = None  # None: no retry is planned
     status: DeadLetterStatus = DeadLetterStatus.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -82,6 +82,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, StrEnum) else value
 
 
+def _word(value: str) -> RetryPolicy | str:
+    return RetryPolicy(value) if value in list(RetryPolicy) else value
+
+
 def _moment(value: Any) -> datetime:
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment.astimezone(UTC)
@@ -91,6 +95,6 @@ _READ: dict[str, Any] = {
     "failed_at": _moment,
     "next_retry_at": _moment,
     "updated_at": _moment,
-    "retry_policy": RetryPolicy,
+    "retry_policy": _word,
     "status": DeadLetterStatus,
 }

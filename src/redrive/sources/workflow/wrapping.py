@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from redrive.engine.clock import new_id
 from redrive.errors import SourceError
+from redrive.sources.workflow.running import succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -41,15 +43,32 @@ def wrapped(integration: Handles, function: Callable[..., Any]) -> Callable[...,
         task, repos = given["task"], given.get("repos") or ()
         try:
             if inspect.iscoroutinefunction(function):
-                return await function(*args, **kwargs)
-            return await asyncio.to_thread(function, *args, **kwargs)
+                result = await function(*args, **kwargs)
+            else:
+                result = await asyncio.to_thread(function, *args, **kwargs)
         except Exception as error:
-            handled = await integration.handle(str(task.get("task_id") or f"wf_{new_id()}"), task, list(repos), error)
+            handled = await integration.handle(task_id_of(task), task, repos, error)
             if handled is None:
                 raise
             return handled
+        return await judged(integration, result, task, repos)
 
     return run
+
+
+async def judged(integration: Handles, result: Any, task: dict[str, Any], repos: Iterable[str]) -> Any:
+    """Return *result*; if that says that the workflow failed, the failure is enqueued and the result tells it."""
+    if succeeded(result):
+        return result
+    told = str(result.get("error") or "the workflow returned a failed result")
+    handled = await integration.handle(task_id_of(task), task, repos, told)
+    return result if handled is None else {**result, **handled}
+
+
+def task_id_of(task: Any) -> str:
+    """Return the id that *task* names, or a new one."""
+    named = (task.get("task_id") or task.get("id")) if isinstance(task, Mapping) else None
+    return str(named) if isinstance(named, str | int) and named else f"wf_{new_id()}"
 
 
 class Captured:

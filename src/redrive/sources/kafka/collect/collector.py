@@ -36,6 +36,7 @@ from redrive.sources.kafka.records.messages import headers_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from redrive.core.letter import Draft
     from redrive.engine.clock import Clock
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.stores.contract import Store
@@ -54,7 +55,8 @@ class Collector:
     Puts the dead letters of *topics* (names or globs such as `*.dlq`) into *store* as failed letters.
 
     Letters from topic `orders` have the kind `kafka.orders`, in *queue*, and the origin
-    `kafka:orders/partition@offset` that their headers name. Several collectors of one *group* share the topics.
+    `kafka:orders/partition@offset` that their headers name, unless *draft* makes a letter of a record and an id in
+    another way. Several collectors of one *group* share the topics.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class Collector:
         *,
         group: str = "redrive-collect",
         queue: str = KIND,
+        draft: Callable[[FoundRecord, str], Draft] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self._made = draft or self._kafka_draft
         self._config, self._topics, self._store = config, [_pattern(topic) for topic in topics], store
         self._group, self._queue, self._clock = group, queue, clock or SystemClock()
         self._outage, self._codec = Outage(config, self._clock), codec_of(config)
@@ -137,7 +141,7 @@ class Collector:
                 await self._stay(consumer)
         return self._ids.get(topic)
 
-    def _draft(self, message: Any, its_id: str) -> Any:
+    def _draft(self, message: Any, its_id: str) -> Draft:
         topic = message.topic()
         key, value, headers = self._codec.decode(
             MessageParts(message.key(), message.value(), list(headers_of(message)))
@@ -152,9 +156,12 @@ class Collector:
             headers=tuple(headers),
             timestamp=message.timestamp()[1],
         )
-        home = self._config.source_topic(topic)
+        return self._made(found, new_id())
+
+    def _kafka_draft(self, found: FoundRecord, letter_id: str) -> Draft:
+        home = self._config.source_topic(found.topic)
         account, folder = read_account(found.headers, home=home), self._config.dlq_spill_folder
-        return draft_of(found, account, new_id(), queue=self._queue, folder=folder)
+        return draft_of(found, account, letter_id, queue=self._queue, folder=folder)
 
     async def _stay(self, consumer: Consumer) -> None:
         """Wait for the store or the broker without leaving the group: keep polling, with all partitions paused."""

@@ -17,6 +17,7 @@ import msgspec
 from redrive.core.classify import KAFKA, classify_text
 from redrive.core.failures.fingerprint import fingerprint
 from redrive.core.letter import BYTES, JSON, Draft
+from redrive.core.trace_context import carrier_in, carrier_of, continuing
 from redrive.errors import Reject, SourceError
 from redrive.sources.kafka.config_checks import topic_problem
 from redrive.sources.kafka.dead_letters.dialects import OURS, Account
@@ -107,7 +108,7 @@ def message_of(letter: Letter) -> OutgoingMessage:
     return OutgoingMessage(
         key=_key(letter, kept),
         value=None if kept.get("null") and not letter.payload else letter.payload,
-        headers=[*headers, (LETTER_ID, letter.id.encode())],
+        headers=[*continuing(headers, carrier_of(letter.metadata)), (LETTER_ID, letter.id.encode())],
     )
 
 
@@ -142,7 +143,8 @@ def _metadata(found: FoundRecord, account: Account, headers: list[Header], cut: 
     }
     if found.key is not None and key_text(found.key).encode() != found.key:
         kept["key"] = b64encode(found.key).decode()
-    return {_PART: {name: value for name, value in kept.items() if value not in (None, "", [], False)}}
+    said = {name: value for name, value in kept.items() if value not in (None, "", [], False)}
+    return {_PART: said, **carrier_in(headers)}
 
 
 def _value(found: FoundRecord, folder: str) -> tuple[bytes, str]:

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations are read at run time
 from redrive.errors import Reject, SourceError
 from redrive.failpoints import hit
+from redrive.signals.tracing import open_tracing
 from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
 from redrive.sources.kafka.collect.convert import home_of, message_of, partition_of
 from redrive.sources.kafka.config_checks import topic_problem
@@ -24,6 +25,7 @@ from redrive.sources.kafka.config_checks import topic_problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redrive.signals.tracing import Tracing
     from redrive.sources.kafka.config import KafkaConfig
 
 _POLL = 0.1  # seconds that the thread waits for a report
@@ -38,8 +40,8 @@ class KafkaSender:
     Publishes letters to Kafka, each confirmed by the broker (`acks=all`, idempotent producer).
 
     A letter whose origin names a topic goes back to it. Any other goes to *topic*, a name or a function of the
-    letter; with neither it is rejected. *allowed*, if given, are the only topics that may be written to. `publish` is
-    the port of `redrive.core.sending`, and a handler.
+    letter; with neither it is rejected. *allowed*, if given, are the only topics that may be written to. *tracing* is
+    the setting of that name. `publish` is the port of `redrive.core.sending`, and a handler.
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class KafkaSender:
         *,
         topic: str | Callable[[Letter], str] | None = None,
         allowed: tuple[str, ...] | None = None,
+        tracing: Tracing = None,
     ) -> None:
-        self._config, self._topic, self._allowed = config, topic, allowed
+        self._config, self._topic, self._allowed, self._wants_tracing = config, topic, allowed, tracing
         self._producers: dict[bool, Producer] = {}  # by whether it is unbatched
         self._opening = threading.Lock()
         self._closed = threading.Event()
@@ -57,6 +60,14 @@ class KafkaSender:
     async def publish(self, letter: Letter) -> None:
         """Send *letter* and wait for the report; raise SourceError if it is refused, Reject if it always will be."""
         topic = self._target(letter)
+        tracing = open_tracing(self._wants_tracing)
+        if tracing is None:
+            await self._publish(topic, letter)
+            return
+        with tracing.publishing("kafka", topic, letter) as traced:
+            await self._publish(topic, traced)
+
+    async def _publish(self, topic: str, letter: Letter) -> None:
         hit("kafka.before_send")
         try:
             await self._send(topic, letter, partition_of(letter.origin) if home_of(letter.origin) else _ANY)

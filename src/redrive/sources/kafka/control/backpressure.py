@@ -38,8 +38,8 @@ class Backpressure:
         if not partitions:
             return
         self._shut = shut
-        held = sum([each.bytes for each in partitions])
-        self._too_many_bytes = held > (self._most_bytes // 2 if self._too_many_bytes else self._most_bytes)
+        kept = sum([each.bytes for each in partitions])
+        self._too_many_bytes = kept > (self._most_bytes // 2 if self._too_many_bytes else self._most_bytes)
         share = max(1, self._most_records // len(partitions))
         pause = [each for each in partitions if not each.paused and self._is_over(each, share, now)]
         resume = [each for each in partitions if each.paused and self._is_well_below(each, share)]
@@ -71,14 +71,14 @@ class Backpressure:
         return not blocked and tracker.open <= share // 2
 
 
-def rested(held: int) -> bool:
+def rested(buffered: int) -> bool:
     """
-    Sleep a moment if *held* records keep the workers busy for that long; return whether they do.
+    Sleep a moment if *buffered* records keep the workers busy for that long; return whether they do.
 
     Waiting for the next completion instead would wake the control thread at each of them, and every time it would
     take the interpreter's lock from the workers.
     """
-    if held < _PLENTY:
+    if buffered < _PLENTY:
         return False
     time.sleep(_REST)
     return True

@@ -7,6 +7,7 @@ Knows no Kafka client.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from redrive.sources.kafka.health import PartitionStatus
@@ -66,8 +67,12 @@ class Partition:
 
     def complete(self, record: Record) -> None:
         """Note that *record* is done."""
-        self.bytes -= record.size
-        self.tracker.complete(record)
+        self.complete_all([record])
+
+    def complete_all(self, records: list[Record]) -> None:
+        """Note that *records* are done."""
+        self.bytes -= sum([record.size for record in records])
+        self.tracker.complete_all(records)
         self.dirty = True
 
     def note(self, watermark: int) -> str:
@@ -144,6 +149,14 @@ class Partitions:
     def complete(self, record: Record) -> None:
         """Note that *record*, of an assignment that has not ended, is handled or safely dead-lettered."""
         self._by_assignment[record.assignment].complete(record)
+
+    def complete_all(self, records: list[Record]) -> None:
+        """Note that *records*, of assignments that have not ended, are handled or safely dead-lettered."""
+        done: defaultdict[Assignment, list[Record]] = defaultdict(list)
+        for record in records:
+            done[record.assignment].append(record)
+        for assignment, some in done.items():
+            self._by_assignment[assignment].complete_all(some)
 
     def drop(self, records: Iterable[Record]) -> None:
         """Note that *records* will have no completion."""

@@ -10,7 +10,6 @@ Knows no worker.
 from __future__ import annotations
 
 import logging
-from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,11 @@ from redrive.sources.kafka.client.errors import is_final, said
 from redrive.sources.kafka.client.outage import Outage
 from redrive.sources.kafka.client.positions import begin, committed, done_beyond, start_of
 from redrive.sources.kafka.client.settings import consumer_settings, is_cooperative
+from redrive.sources.kafka.control.assignments import Assignments
 from redrive.sources.kafka.control.backpressure import Backpressure, rested
 from redrive.sources.kafka.control.crash_loops import CrashLoopGuard
 from redrive.sources.kafka.control.flood_gate import FloodGate, HeldRecords
-from redrive.sources.kafka.control.partition import Partition, Partitions
+from redrive.sources.kafka.control.partition import Partitions
 from redrive.sources.kafka.control.stalls import Stalls
 from redrive.sources.kafka.control.status import ConsumerStatus
 from redrive.sources.kafka.control.wiring import results_for
@@ -35,16 +35,19 @@ from redrive.sources.kafka.dead_letters.topics import DeadLetterTopics, refuse_l
 from redrive.sources.kafka.offsets.start_note import read_note
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus
 from redrive.sources.kafka.records.messages import records_of, runs
-from redrive.sources.kafka.records.record import Assignment, Record
+from redrive.sources.kafka.records.record import Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redrive.engine.clock import Clock
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
+    from redrive.sources.kafka.control.partition import Partition
     from redrive.sources.kafka.dead_letters.parked_keys import ParkedKeys
     from redrive.sources.kafka.execution.work_manager import Work
     from redrive.sources.kafka.health import Counts, Health, PartitionStatus
+    from redrive.sources.kafka.records.record import Record
 
 _log = logging.getLogger("redrive.kafka")
 _SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
@@ -76,11 +79,12 @@ class BrokerPoller:
         parked: ParkedKeys | None = None,
         clock: Clock | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
+        tracing: OpenTelemetry | None = None,
     ) -> None:
         self.completions = SimpleQueue() if completions is None else completions
         self._topics, self._group, self._kafka, self._execution = list(topics), group, kafka, execution
         self._work, self._clock, self._is_stopping = work, clock or SystemClock(), is_stopping
-        self._partitions, self._epochs = Partitions(), count(1)
+        self._partitions = Partitions()
         self._buffered = 0  # records received and not done, as last counted
         self._backpressure = Backpressure(kafka.queue_max_messages, kafka.message_cache_max_bytes)
         gated = kafka.dlq_enabled and not kafka.dlq_park_keys  # parked records fail without a try
@@ -91,12 +95,15 @@ class BrokerPoller:
         self._dlq_topics = DeadLetterTopics(kafka) if kafka.dlq_enabled else None
         self._results = results_for(
             kafka, group, execution.policy, self._dlq_topics, self._clock,
-            partitions=self._partitions, halts=self, again=work.take, parked=parked,
+            partitions=self._partitions, halts=self, again=work.take, parked=parked, tracing=tracing,
         )  # fmt: skip
         self._crash_loops = CrashLoopGuard(
             0 if kafka.exactly_once else kafka.crash_loop_limit, execution.max_in_flight, self._results.commit,
             self._bury, work.take_isolated,
         )  # fmt: skip
+        self._assignments = Assignments(
+            self._partitions, self._results, self._crash_loops, work, self._clock, is_stopping
+        )
         self._status = ConsumerStatus(
             self._partitions, self._results, self._dlq_topics, self._stalls,
             gate=self._gate, held=self._held, outage=self._outage,
@@ -181,7 +188,7 @@ class BrokerPoller:
             partition.dirty, partition.noted = partition.dirty or partition.noted, False  # a clean end leaves no note
         self._results.commit(partitions)
         for partition in partitions:
-            self._end(partition)
+            self._assignments.end(partition)
 
     def close(self) -> None:
         """Drain everything, commit, leave the group."""
@@ -198,23 +205,23 @@ class BrokerPoller:
         if isinstance(news, tuple):
             self._partitions.dropped(*news)
             return
-        gate, finish, counts, processed = self._gate, self._results.succeeded, self.counts, 0
+        gate, counts, handled = self._gate, self.counts, []
         for event in news:
             record = event.record
             if record.assignment.closed:
                 counts.late += 1
             elif event.status is _SUCCESS:
-                processed += 1
+                handled.append(record)
                 if event.attempt > 1:
                     counts.again[event.attempt] += 1
                 if gate.in_a_row:
                     gate.succeeded()
-                finish(record)
             elif event.status is _FAILURE:
                 self._bury(event)
             else:
                 self._partitions.dropped(record.assignment, 1)
-        counts.processed += processed
+        counts.processed += len(handled)
+        self._results.succeeded(handled)
 
     def _bury(self, event: CompletionEvent) -> None:
         if self._gate.holds(event.disposition):
@@ -258,7 +265,7 @@ class BrokerPoller:
                 self._odd(first, error, partition)
                 continue
             if first.offset() < (partition.tracker.next_offset or 0):
-                partition = self._rewound(partition)
+                partition = self._assignments.rewind(partition)
             fresh = partition.receive(records_of(run, partition.assignment))
             self.counts.received += len(run)
             self.counts.skipped += len(run) - len(fresh)
@@ -290,9 +297,9 @@ class BrokerPoller:
         self._status.absent -= topics
         for place in found:
             restored = done_beyond(self._consumer, place, self._clock, self._is_stopping)
-            partition = self._add(place.topic, place.partition, place.offset, restored)
+            partition = self._assignments.begin(place.topic, place.partition, place.offset, restored)
             self._crash_loops.assigned(partition, read_note(place.metadata)[0])
-        self._results.assigned([each.assignment for each in self._ours(places)], self._is_stopping)
+        self._results.assigned([each.assignment for each in self._assignments.of(places)], self._is_stopping)
         starts = [start_of(place, str(self._settings["auto.offset.reset"])) for place in found]
         begin(consumer, starts, cooperative=is_cooperative(self._settings))
         if self._dlq_topics is not None:
@@ -301,45 +308,16 @@ class BrokerPoller:
             facts.tell_assigned(self._group, places, self.assigned)
 
     def _revoked(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
-        taken = self._ours(places)
+        taken = self._assignments.of(places)
         self.drain(taken, self._execution.max_revoke_grace_ms / 1000)
         facts.tell_revoked(self._group, [each.assignment for each in taken], self.assigned)
 
     def _lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
         """End at once: another consumer may have them, and a commit could only do harm."""
-        taken = self._ours(places)
+        taken = self._assignments.of(places)
         for partition in taken:
-            self._end(partition)
-            self._work.revoke(partition.assignment)
+            self._assignments.lose(partition)
         facts.tell_revoked(self._group, [each.assignment for each in taken], self.assigned, lost=True)
-
-    def _ours(self, places: list[TopicPartition]) -> list[Partition]:
-        found = (self._partitions.at(place.topic, place.partition) for place in places)
-        return [partition for partition in found if partition is not None]
-
-    def _add(self, topic: str, number: int, offset: int, restored: list[tuple[int, int]]) -> Partition:
-        assignment = Assignment(topic, number, next(self._epochs))
-        partition = Partition(assignment, offset, restored, self._clock.monotonic())
-        self._partitions.add(partition)
-        return partition
-
-    def _end(self, partition: Partition) -> None:
-        """End the assignment: from now on, results of its records are ignored."""
-        owner = partition.assignment
-        owner.closed = True
-        self._crash_loops.drop({owner})
-        self._results.forget(owner)
-        self._partitions.remove(partition)
-
-    def _rewound(self, partition: Partition) -> Partition:
-        """Start over: the log restarts below what was received (it was deleted, or offsets were reset)."""
-        _log.warning("%s starts again from an earlier offset", partition.name)
-        old = partition.assignment
-        self._end(partition)
-        self._work.revoke(old)
-        fresh = self._add(old.topic, old.partition, -1, [])
-        self._results.assigned([fresh.assignment], self._is_stopping)
-        return fresh
 
     # ------------------------------------------------------------------ status
 

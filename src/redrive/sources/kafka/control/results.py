@@ -43,9 +43,8 @@ class Results(Protocol):
     def callbacks(self) -> dict[str, Any]:
         """The callbacks that the Kafka consumer needs."""
 
-    @property
-    def succeeded(self) -> Callable[[Record], None]:
-        """Takes each record that was handled."""
+    def succeeded(self, records: list[Record]) -> None:
+        """Take records that were handled."""
 
     def open(self, consumer: Consumer) -> None:
         """Begin; raise SourceError if that is impossible."""
@@ -87,7 +86,6 @@ class CommittedResults:
         self, partitions: Partitions, commits: Commits, publisher: DeadLetterPublisher | None, parking: Parking | None
     ) -> None:
         self._partitions, self._commits, self._publisher, self._parking = partitions, commits, publisher, parking
-        self.succeeded: Callable[[Record], None] = partitions.complete
         self._consumer: Consumer
 
     @property
@@ -114,6 +112,10 @@ class CommittedResults:
         if self._parking is not None:
             self._parking.assigned(assignments, is_stopping)
 
+    def succeeded(self, records: list[Record]) -> None:
+        """Note that *records* are done."""
+        self._partitions.complete_all(records)
+
     def bury(self, event: CompletionEvent) -> None:
         """Publish the dead letter of *event*."""
         if self._parking is not None:
@@ -122,7 +124,7 @@ class CommittedResults:
             self._publisher.publish(event)
         else:
             log_given_up(event)
-            self.succeeded(event.record)
+            self.succeeded([event.record])
 
     def poll(self) -> None:
         """Serve delivery reports, and publish again what is due."""

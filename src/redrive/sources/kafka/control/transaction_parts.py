@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from redrive.core.trace_context import continuing
 from redrive.sources.kafka.offsets.done_map import fits, write_map
 
 if TYPE_CHECKING:
@@ -35,6 +38,16 @@ class PartitionPart(NamedTuple):
     partition: Partition
     place: tuple[int, str]  # offset and metadata to commit
     results: list[RecordResult]
+
+
+def outputs_of(record: Record) -> tuple[Output, ...]:
+    """Return what the worker of *record* sends on, with the trace of its try unless the worker named another."""
+    trace = record.trace
+    if trace is None:
+        return record.outputs
+    return tuple(
+        msgspec.structs.replace(each, headers=tuple(continuing(each.headers, trace))) for each in record.outputs
+    )
 
 
 def part_of(partition: Partition, results: Iterable[RecordResult], room: MapRoom) -> PartitionPart | None:

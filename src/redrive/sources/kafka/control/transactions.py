@@ -9,18 +9,22 @@ the control thread only.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from redrive.core.decide import next_try
+from redrive.core.trace_context import carrier_in, continuing
 from redrive.engine.clock import new_id, unix_ms
 from redrive.errors import SourceError
 from redrive.failpoints import hit
+from redrive.sources.kafka.client.bounded import within
 from redrive.sources.kafka.client.errors import said
 from redrive.sources.kafka.client.settings import TOO_LARGE, transaction_settings
 from redrive.sources.kafka.control.results import log_given_up
-from redrive.sources.kafka.control.transaction_parts import PartitionPart, RecordResult, part_of
+from redrive.sources.kafka.control.transaction_parts import PartitionPart, RecordResult, outputs_of, part_of
 from redrive.sources.kafka.dead_letters.codec import codec_of, failed_record
 from redrive.sources.kafka.health import DeadLetterCounts
 from redrive.sources.kafka.offsets.done_map import MapRoom
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
     from redrive.core.policy import RetryPolicy
     from redrive.engine.clock import Clock
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.sources.kafka.control.partition import Partition, Partitions
     from redrive.sources.kafka.dead_letters.publisher import HaltsPartitions
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("redrive.kafka")
 _LIMIT = 15.0  # seconds for one step of a transaction
+_EARLIER_FAILED = KafkaError._STATE  # noqa: SLF001 - an earlier step of the transaction failed, with a better reason
+_SPARE = 1.0  # seconds in which the client should notice its own limit
 _LOOK = 2.0  # seconds to ask whether a topic exists
 _QUICK = 0.05  # seconds between transactions when nothing is left to do
 _FULL_QUEUE_REST = 0.05  # seconds until the producer has room again
@@ -71,7 +78,9 @@ class Transactions:
         *,
         partitions: Partitions,
         halts: HaltsPartitions,
+        tracing: OpenTelemetry | None = None,
     ) -> None:
+        self._tracing = tracing
         self._config, self._group, self._policy, self._topics, self._clock = config, group, policy, topics, clock
         self._partitions, self._halts, self._codec = partitions, halts, codec_of(config)
         self._interval = config.commit_interval_ms / 1000
@@ -112,9 +121,9 @@ class Transactions:
         except KafkaException as error:
             raise SourceError(f"cannot begin transactions for group {self._group!r}: {error.args[0].str()}") from None
 
-    def succeeded(self, record: Record) -> None:
-        """Commit *record*, with its outputs, in the next transaction."""
-        self._results.append(RecordResult(record, record.outputs, is_dead=False))
+    def succeeded(self, records: list[Record]) -> None:
+        """Commit *records*, with their outputs, in the next transaction."""
+        self._results += [RecordResult(record, outputs_of(record), is_dead=False) for record in records]
 
     def assigned(self, _assignments: Collection[Assignment], _is_stopping: Callable[[], bool]) -> None:
         """Do nothing: a transaction needs to know nothing of new partitions."""
@@ -124,13 +133,13 @@ class Transactions:
         record = event.record
         if self._topics is None:
             log_given_up(event)
-            self.succeeded(record)
+            self.succeeded([record])
             return
         now = self._clock.monotonic()
         parts = self._codec.encode(failed_record(event, self._group, now_ms=unix_ms(), monotonic=now))
         topic = self._config.dlq_topic(record.topic)
         partition = record.partition if record.partition < self._topics.partitions(topic) else ANY_PARTITION
-        headers = tuple(parts.headers)
+        headers = tuple(continuing(parts.headers, record.trace or {}))
         letter = Output(topic=topic, value=parts.value, key=parts.key, headers=headers, partition=partition)
         self._results.append(RecordResult(record, (letter,), is_dead=True, since=now))
 
@@ -183,11 +192,20 @@ class Transactions:
         if not parts:
             return
         try:
-            self._transact(parts)
+            with self._span_of(parts):
+                self._transact(parts)
         except KafkaException as error:
             self._failed(parts, error.args[0])
         else:
             self._committed(parts)
+
+    def _span_of(self, parts: list[PartitionPart]) -> contextlib.AbstractContextManager[None]:
+        """Span what a transaction sends; one that only commits offsets is none of a trace's business."""
+        messages = [message for part in parts for result in part.results for message in result.messages]
+        if self._tracing is None or not messages:
+            return contextlib.nullcontext()
+        carriers = [carrier_in(message.headers) for message in messages]
+        return self._tracing.sending_all("kafka", (message.topic for message in messages), carriers)
 
     def _is_put_off(self, part: PartitionPart) -> bool:
         """
@@ -222,7 +240,8 @@ class Transactions:
                 for message in result.messages:
                     self._produce(message)
         hit("kafka.tx_produced")
-        producer.send_offsets_to_transaction(list(map(_place, parts)), self._consumer.consumer_group_metadata(), _LIMIT)
+        places, member = list(map(_place, parts)), self._consumer.consumer_group_metadata()
+        within(_LIMIT + _SPARE, producer.send_offsets_to_transaction, places, member, _LIMIT)
         hit("kafka.tx_before_commit")
         self._asked = True
         producer.commit_transaction(_LIMIT)
@@ -251,7 +270,7 @@ class Transactions:
                 self._published += result.is_dead
                 if result.is_dead and self._topics is not None:
                     self._topics.taken(result.messages[0].topic)
-                self._partitions.complete(result.record)
+            self._partitions.complete_all([result.record for result in part.results])
             part.partition.dirty = False
             self._failing.pop(part.partition.assignment, None)
             self._halts.resume(part.partition.assignment)
@@ -259,7 +278,8 @@ class Transactions:
 
     def _failed(self, parts: list[PartitionPart], error: KafkaError) -> None:
         self.commit_failures += 1
-        self.last_error = error.str()
+        if not self.last_error or error.code() != _EARLIER_FAILED:
+            self.last_error = error.str()
         self._existing.clear()  # one of them may have been deleted
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._room.shrink()
@@ -275,9 +295,9 @@ class Transactions:
     def _put_off(self, partition: Partition) -> None:
         partition.dirty = True
         tries = self._failing.get(partition.assignment, _Failing()).tries + 1
-        delay = self._policy.delay(tries, self._clock.draw())
-        self._failing[partition.assignment] = _Failing(tries, self._clock.monotonic() + delay)
-        if tries >= self._policy.max_attempts:
+        again = next_try(tries, self._policy, self._clock.draw())
+        self._failing[partition.assignment] = _Failing(tries, self._clock.monotonic() + again.delay)
+        if again.exhausted:
             self._halts.halt(partition.assignment, f"its transactions fail: {self.last_error}")
 
     def _abort(self, *, fatal: bool) -> bool:
@@ -309,7 +329,7 @@ class Transactions:
             found = self._consumer.committed([_place(part) for part in parts], _LIMIT) if parts else []
         except KafkaException as error:
             tries = max((each.tries for each in self._failing.values()), default=1)
-            self._not_before = self._clock.monotonic() + self._policy.delay(tries, self._clock.draw())
+            self._not_before = self._clock.monotonic() + next_try(tries, self._policy, self._clock.draw()).delay
             _log.warning("cannot tell yet whether a transaction was committed, will ask again: %s", error.args[0].str())
             return False
         self._in_doubt = []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from redrive.core.policy import RetryPolicy
     from redrive.engine.clock import Clock
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.sources.kafka.control.partition import Partitions
     from redrive.sources.kafka.control.results import Results
@@ -39,14 +40,17 @@ def results_for(
     halts: HaltsPartitions,
     again: Callable[[list[Record]], None],
     parked: ParkedKeys | None,
+    tracing: OpenTelemetry | None = None,
 ) -> Results:
     """Return what *kafka* asks for; *topics* is None without a dead-letter topic, *again* runs a record once more."""
     if kafka.exactly_once:
-        return Transactions(kafka, group, policy, topics, clock, partitions=partitions, halts=halts)
+        return Transactions(kafka, group, policy, topics, clock, partitions=partitions, halts=halts, tracing=tracing)
     commits = Commits(kafka.commit_interval_ms / 1000)
     if topics is None:
         return CommittedResults(partitions, commits, None, None)
-    publisher = DeadLetterPublisher(kafka, group, policy, topics, clock, delivered=partitions.complete, halts=halts)
+    publisher = DeadLetterPublisher(
+        kafka, group, policy, topics, clock, delivered=partitions.complete, halts=halts, tracing=tracing
+    )
     if not kafka.dlq_park_keys:
         return CommittedResults(partitions, commits, publisher, None)
     parking = Parking(kafka, topics, clock, parked or ParkedKeys(), publisher.publish, again)

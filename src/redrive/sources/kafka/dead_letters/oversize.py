@@ -58,7 +58,7 @@ def whole(place: str, value: bytes | None, headers: Iterable[Header], *, folder:
     """
     Return the whole value of a dead letter; raise SourceError if it was cut and the whole is not available.
 
-    Only *folder* is read, whatever path the headers name: any producer may have written them.
+    Only *folder* is read, even if the headers name another path: any producer may have written them.
     """
     said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name in {REF, HASH}}
     if REF not in said:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from redrive.core.decide import NextTry, next_try
+from redrive.core.trace_context import carrier_in, continuing
 from redrive.engine.clock import unix_ms
 from redrive.failpoints import hit
 from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from redrive.core.policy import RetryPolicy
     from redrive.engine.clock import Clock
+    from redrive.signals.otel import OpenTelemetry
+    from redrive.signals.otel.spans import OpenSpan
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.sources.kafka.dead_letters.topics import DeadLetterTopics
     from redrive.sources.kafka.records.completion import CompletionEvent
@@ -54,7 +58,7 @@ class HaltsPartitions(Protocol):
 class _Unconfirmed:
     """A dead letter that the broker has not confirmed."""
 
-    __slots__ = ("failed", "halts", "left_out", "parts", "record", "topic", "tries", "unbatched")
+    __slots__ = ("failed", "halts", "left_out", "parts", "record", "span", "topic", "tries", "unbatched")
 
     def __init__(self, failed: FailedRecord, topic: str) -> None:
         self.failed, self.topic = failed, topic
@@ -64,6 +68,7 @@ class _Unconfirmed:
         self.unbatched = False  # sent in a batch of its own: only then is it known to be too large itself
         self.parts: MessageParts | None = None  # what is left of it; until then each try encodes it again
         self.left_out = 0  # what was left out to make it fit: 0 nothing, 3 most of its value
+        self.span: OpenSpan | None = None
 
 
 class DeadLetterPublisher:
@@ -84,9 +89,10 @@ class DeadLetterPublisher:
         *,
         delivered: Callable[[Record], None],
         halts: HaltsPartitions,
+        tracing: OpenTelemetry | None = None,
     ) -> None:
         self._config, self._group, self._policy, self._topics, self._clock = config, group, policy, topics, clock
-        self._delivered, self._halts, self._codec = delivered, halts, codec_of(config)
+        self._delivered, self._halts, self._codec, self._tracing = delivered, halts, codec_of(config), tracing
         self._producer = self._connect()
         self._unbatched: Producer | None = None  # made when it is needed
         self._broken = False  # a producer had a fatal error
@@ -111,6 +117,9 @@ class DeadLetterPublisher:
         topic = self._config.dlq_topic(event.record.assignment.topic)
         now = self._clock.monotonic()
         letter = _Unconfirmed(failed_record(event, self._group, now_ms=unix_ms(), monotonic=now), topic)
+        if self._tracing is not None:
+            carrier = letter.record.trace or carrier_in(letter.record.headers)
+            letter.span = self._tracing.sending("kafka", topic, [carrier])
         self._unconfirmed[letter] = now
         self._send(letter)
 
@@ -129,7 +138,7 @@ class DeadLetterPublisher:
     def forget(self, assignment: Assignment) -> None:
         """Drop what waits for another try of an assignment that has ended: the next owner gets it."""
         for letter in self._due.remove(lambda letter: letter.record.assignment is assignment):
-            del self._unconfirmed[letter]
+            self._let_go(letter)
 
     def close(self) -> None:
         """Close the producers; records whose dead letters are not confirmed by now run again elsewhere."""
@@ -155,7 +164,7 @@ class DeadLetterPublisher:
     def _send(self, letter: _Unconfirmed) -> None:
         record = letter.record
         if record.assignment.closed:
-            del self._unconfirmed[letter]
+            self._let_go(letter)
             return
         if letter.topic in self._topics.awaited:
             self._due.push(self._clock.monotonic() + _FULL_QUEUE_REST, letter)
@@ -178,7 +187,15 @@ class DeadLetterPublisher:
 
     def _parts(self, letter: _Unconfirmed) -> MessageParts:
         """Return its content, which is kept only if something was left out: thousands of letters may wait."""
-        return letter.parts or self._codec.encode(letter.failed)
+        if letter.parts is not None:
+            return letter.parts
+        parts = self._codec.encode(letter.failed)
+        return parts if letter.span is None else parts._replace(headers=continuing(parts.headers, letter.span.carrier))
+
+    def _let_go(self, letter: _Unconfirmed) -> None:
+        del self._unconfirmed[letter]
+        if letter.span is not None and self._tracing is not None:
+            self._tracing.sent("kafka", letter.topic, letter.span)
 
     def _place(self, letter: _Unconfirmed) -> int:
         partition = letter.record.assignment.partition
@@ -190,7 +207,7 @@ class DeadLetterPublisher:
             self._failed(letter, error)
             return
         hit("kafka.after_dlq")
-        del self._unconfirmed[letter]
+        self._let_go(letter)
         self.published += 1
         self._topics.taken(letter.topic)
         if letter.halts and not self._is_halting(letter.record.assignment):
@@ -212,9 +229,11 @@ class DeadLetterPublisher:
         if error.code() in TOO_LARGE and self._shorten(letter):
             self._send(letter)
             return
-        delay = self._policy.delay(letter.tries, self._clock.draw())
-        self._log(letter, error, delay)
-        self._due.push(self._clock.monotonic() + delay, letter)
+        again = next_try(letter.tries, self._policy, self._clock.draw())
+        self._log(letter, error, again)
+        if again.exhausted and not letter.halts:
+            self._halt(letter, error)
+        self._due.push(self._clock.monotonic() + again.delay, letter)
 
     def _shorten(self, letter: _Unconfirmed) -> bool:
         """Leave out the next part of a letter that is too large; False if nothing more may be left out."""
@@ -244,15 +263,17 @@ class DeadLetterPublisher:
         letter.parts = parts._replace(value=(record.value or b"")[:KEPT], headers=parts.headers + where)
         return True
 
-    def _log(self, letter: _Unconfirmed, error: KafkaError, delay: float) -> None:
+    def _log(self, letter: _Unconfirmed, error: KafkaError, again: NextTry) -> None:
         if self._clock.monotonic() - self._logged.get(letter.topic, -_LOG_EVERY) >= _LOG_EVERY:
             self._logged[letter.topic] = self._clock.monotonic()
             form = "%s: its dead letter was refused by %s at attempt %d, next try in %.3f s: %s"
-            _log.warning(form, repr(letter.record), letter.topic, letter.tries, delay, error.str())
-        if letter.tries >= self._policy.max_attempts and not letter.halts:
-            letter.halts = True
-            self._halts.halt(letter.record.assignment, f"{letter.topic} takes no dead letters: {error.str()}")
-            self._topics.doubt(letter.record.topic)
+            _log.warning(form, repr(letter.record), letter.topic, letter.tries, again.delay, error.str())
+
+    def _halt(self, letter: _Unconfirmed, error: KafkaError) -> None:
+        """Halt its partition, which would otherwise read on while none of its offsets can be committed."""
+        letter.halts = True
+        self._halts.halt(letter.record.assignment, f"{letter.topic} takes no dead letters: {error.str()}")
+        self._topics.doubt(letter.record.topic)
 
     def _reconnect(self) -> None:
         """Replace the producers; never from a callback of an old one, which would abort the process."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from redrive.core.decide import SUCCEEDED, Interrupted, decide
 from redrive.core.letter import Status
@@ -22,8 +23,8 @@ from redrive.engine.runners.threads import ThreadEngine
 from redrive.sources.kafka.execution.adaptive import adapted
 from redrive.sources.kafka.execution.handlers import child_handler, plain_handler, refuse_unreachable
 from redrive.sources.kafka.execution.process_calls import letter_of, wrapped
+from redrive.sources.kafka.execution.retries import WaitingRetries
 from redrive.sources.kafka.records.completion import CompletionEvent, CompletionStatus, error_text, failed
-from redrive.sources.kafka.records.delay_queue import DelayQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.runners.contract import Engine
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.kafka.config import ExecutionConfig
     from redrive.sources.kafka.execution.handlers import Worker
     from redrive.sources.kafka.records.record import Assignment, Record
@@ -76,11 +78,10 @@ class ExecutionEngine:
         self._completed: Completed = _ignore
         self._broke: Broke = _raise
         self._policy = handler.policy
+        self._is_timed = handler.policy.total is not None  # whether it matters when the first try began
         self._processes = runner if isinstance(runner, ProcessEngine) else None
         self._ready: deque[Record] = deque()
-        self._retrying: DelayQueue[Record] = DelayQueue()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
+        self._retries = WaitingRetries(clock, self._retry, self._retries_broke)
         self._pumping = False
         self._iteration = 0  # of the event loop; those in which nothing begins are not counted
         self._watches_iteration = False  # whether `_next_iteration` is scheduled
@@ -96,10 +97,21 @@ class ExecutionEngine:
         """
         self._completed, self._broke = completed, broke or self._broke
 
+    def trace(self, tracing: OpenTelemetry, group: str) -> None:
+        """Put a span around each try from now on."""
+        from redrive.signals.otel.engines import Runs, TracedEngine, TracedProcesses  # noqa: PLC0415 - needs `otel`
+        from redrive.sources.kafka.execution.record_spans import RecordSpans  # noqa: PLC0415
+
+        spans = RecordSpans(tracing, group)
+        runs = Runs(spans.begin, spans.end)
+        inner, self._handler = self.runner, replace(self._handler, call=runs.around(self._handler.call))
+        traced = TracedEngine(inner, runs) if self._processes is None else TracedProcesses(inner, runs, _ticket)
+        self.runner = cast("Engine[Any]", traced)
+
     @property
     def waiting(self) -> int:
         """Work items that wait for their retry; they take no slot."""
-        return len(self._retrying)
+        return len(self._retries)
 
     @property
     def exhausted(self) -> bool:
@@ -109,13 +121,11 @@ class ExecutionEngine:
     @property
     def next_due(self) -> float | None:
         """When the next retry is due, by the engine's clock."""
-        return self._retrying.next_due
+        return self._retries.next_due
 
     def wake(self) -> None:
         """Start the retries that are due; for tests, which move the clock by hand."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._wake()
+        self._retries.wake()
 
     def prepare(self) -> None:
         """Start the worker processes and let them import the worker, before the first record arrives."""
@@ -133,20 +143,18 @@ class ExecutionEngine:
         kept = [record for record in self._ready if record.assignment is not assignment]
         dropped = len(self._ready) - len(kept)
         self._ready = deque(kept)
-        return dropped + len(self._retrying.remove(lambda record: record.assignment is assignment))
+        return dropped + len(self._retries.remove(lambda record: record.assignment is assignment))
 
     def forget(self, record: Record) -> None:
         """Do not try *record* again; a running try keeps its slot until it ends."""
         if record in self._ready:
             self._ready.remove(record)
-        self._retrying.remove(lambda each: each is record)
+        self._retries.remove(lambda each: each is record)
 
     async def close(self, grace: float) -> None:
         """Start nothing more, wait up to *grace* seconds for running tries, then stop them; may be called twice."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._ready.extend(self._retrying.remove(lambda _record: True))
+        self._ready.extend(self._retries.cancel())
         while self._ready:  # giving one back makes the next of its chain ready
             self._give_back(self._ready.popleft())
         await self.runner.close(grace)
@@ -169,9 +177,7 @@ class ExecutionEngine:
         return self.running < self.slots and self._left > 0
 
     def _begin_next(self) -> None:
-        self._begin(self._ready.popleft())
-
-    def _begin(self, record: Record) -> None:
+        record = self._ready.popleft()
         if self._closed:
             self._give_back(record)
             return
@@ -180,7 +186,7 @@ class ExecutionEngine:
         self.running += 1
         record.attempts += 1
         record.iteration = self._iteration
-        if self._policy.total is not None and not record.began:
+        if self._is_timed and not record.began:
             record.began = self._clock.monotonic()
         self._run(record)
 
@@ -205,7 +211,7 @@ class ExecutionEngine:
 
     def _go_on(self) -> None:
         """Start what can start now; a record that takes over the ended one's task adds no stack frame."""
-        if self.runner.vacant and self._has_room() and not self._closed:
+        if self._left > 0 and self.running < self.slots and not self._closed and self.runner.vacant:
             self._begin_next()  # it runs when this returns
         elif not self._pumping:
             self._pump()
@@ -269,33 +275,19 @@ class ExecutionEngine:
             form = "%s failed at attempt %d of %d, next try in %.3f s: %s"
             _log.info(form, repr(record), record.attempts, self._policy.max_attempts, move.delay, error)
         record.attempts -= not move.counts
-        self._retrying.push(now + move.delay, record)
-        self._arm(now)
+        self._retries.add(record, now, move.delay)
 
     def _log_exhaustion(self) -> None:
         if not self._is_exhaustion_logged:
             self._is_exhaustion_logged = True
             _log.error("%s", EXHAUSTED)
 
-    def _arm(self, now: float) -> None:
-        """Set the timer for the first retry, unless it is set for that time or earlier."""
-        due = self._retrying.next_due
-        if due is None or (self._timer is not None and self._timer_due <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self._wake)
+    def _retries_broke(self, error: Exception) -> None:
+        self._broke(error)  # the one that `connect` was given
 
-    def _wake(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        try:
-            self._ready.extendleft(reversed(self._retrying.pop_due(now)))  # they hold back their keys, so they go first
-            self._pump()
-            self._arm(now)
-        except Exception as error:  # noqa: BLE001 - the event loop called this and would swallow it
-            self._broke(error)
+    def _retry(self, records: list[Record]) -> None:
+        self._ready.extendleft(reversed(records))  # they hold back their keys, so they go first
+        self._pump()
 
 
 class AsyncExecutionEngine(ExecutionEngine):
@@ -333,6 +325,10 @@ def in_process_runner(handler: Handler[Any], config: ExecutionConfig) -> tuple[E
     if handler.engine == "async":
         return TaskEngine(), config.max_in_flight
     return ThreadEngine(config.worker_pool_size), min(config.max_in_flight, 2 * config.worker_pool_size)
+
+
+def _ticket(_letter: Letter, ticket: Any) -> Any:
+    return ticket  # the record, or the batch, that the letter carries
 
 
 def _ignore(_event: CompletionEvent) -> None:

@@ -17,6 +17,7 @@ from redrive.sources.kafka.execution.ordering import Chains
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.kafka.config_checks import Ordering
     from redrive.sources.kafka.execution.engine import Broke, ExecutionEngine
     from redrive.sources.kafka.records.completion import CompletionEvent
@@ -74,6 +75,11 @@ class WorkManager:
         self._handed_over = 0.0  # when, by the event loop's clock
         for each in {engine, self._suspects}:
             each.connect(self._completed, broke)
+
+    def trace(self, tracing: OpenTelemetry, group: str) -> None:
+        """Put a span around each try from now on."""
+        for each in {self.engine, self._suspects}:
+            each.trace(tracing, group)
 
     def take(self, records: Iterable[Record]) -> None:
         """Schedule *records*, which are in order within each partition."""

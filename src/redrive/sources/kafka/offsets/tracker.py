@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from redrive.sources.kafka.records.record import Record
 
@@ -77,15 +77,16 @@ class OffsetTracker:
 
     def complete(self, record: Record) -> None:
         """Note that *record*, which was added, is handled or safely dead-lettered; a second time changes nothing."""
-        if record.done:
-            return
-        record.done = True
-        self.open -= 1
+        self.complete_all((record,))
+
+    def complete_all(self, records: Iterable[Record]) -> None:
+        """Do the same for *records*, in any order."""
         window, done = self._window, self._done
-        if record.offset != window[0]:
-            done.add(record.offset)
-            return
-        window.popleft()
+        for record in records:
+            if not record.done:
+                record.done = True
+                self.open -= 1
+                done.add(record.offset)
         while window and window[0] in done:
             done.remove(window.popleft())
 

@@ -39,7 +39,11 @@ def records_of(run: list[Any], assignment: Assignment) -> list[Record]:
     """Return the messages of *run* as records of *assignment*."""
     records = []
     for message in run:
-        key, value, headers = message.key(), message.value(), headers_of(message)
+        key, value = message.key(), message.value()
+        try:
+            headers = message.headers() or ()
+        except (UnicodeDecodeError, SystemError):
+            headers = headers_of(message)  # tells it
         size = (len(key) if key else 0) + (len(value) if value else 0)
         if headers:
             size += bytes_of(headers)

@@ -60,6 +60,7 @@ class Record(msgspec.Struct, gc=False, eq=False):
     ended: bool = False  # its completion was reported; later results are ignored
     iteration: int = 0  # of the event loop, in which its latest try began; kept by the engine
     outputs: tuple[Output, ...] = ()  # what its worker sends on, in the exactly-once mode
+    trace: dict[str, str] | None = None  # the trace of its latest try, if tries are traced
 
     @property
     def topic(self) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from redrive.core.trace_context import carrier_in
 from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.client.errors import Heard, said
@@ -24,6 +25,7 @@ from redrive.sources.kafka.replay.reader import REQUEST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.sources.kafka.replay.filter import DeadLetter
     from redrive.sources.kafka.replay.reader import Reader
@@ -57,8 +59,8 @@ def outgoing_letter(letter: DeadLetter, homes: tuple[str, ...], folder: str) -> 
 class ReplayProducer:
     """Publishes letters and waits for the broker's confirmations; with a *name*, in transactions of that id."""
 
-    def __init__(self, config: KafkaConfig, name: str) -> None:
-        self._config, self._name, self._heard = config, name, Heard()
+    def __init__(self, config: KafkaConfig, name: str, tracing: OpenTelemetry | None = None) -> None:
+        self._config, self._name, self._heard, self._tracing = config, name, Heard(), tracing
         self._partitions: dict[str, int] = {}  # by topic
         self._is_batch_too_large = False
         self._unbatched = False
@@ -129,6 +131,19 @@ class ReplayProducer:
 
     def _send(self, outgoing: list[OutgoingLetter]) -> tuple[list[DeadLetter], str]:
         """Publish *outgoing*; return the letters that were not confirmed, and why the first was not."""
+        if self._tracing is None or not outgoing:
+            return self._publish(outgoing)
+        topics = {one.letter.home for one in outgoing}
+        topic = topics.pop() if len(topics) == 1 else ""
+        span = self._tracing.sending("kafka", topic, [carrier_in(one.letter.headers) for one in outgoing])
+        with span.current():
+            unsent, why = self._publish(outgoing)
+        if unsent:
+            span.fail("unconfirmed")
+        self._tracing.sent("kafka", topic, span)
+        return unsent, why
+
+    def _publish(self, outgoing: list[OutgoingLetter]) -> tuple[list[DeadLetter], str]:
         waiting = {id(one): one.letter for one in outgoing}
         refused: list[str] = []
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.engine.clock import SystemClock
 from redrive.errors import SourceError
+from redrive.signals.tracing import open_tracing
 from redrive.sources.kafka.dead_letters.codec import codec_of
 from redrive.sources.kafka.replay.filter import DeadLetter, Filter, read_letter
 from redrive.sources.kafka.replay.producer import OutgoingLetter, ReplayProducer, outgoing_letter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from redrive.engine.clock import Clock
+    from redrive.signals.tracing import Tracing
     from redrive.sources.kafka.config import KafkaConfig
     from redrive.sources.kafka.replay.other_replays import OtherReplays
 
@@ -93,6 +95,7 @@ def replay(
     report: ReplayReport | None = None,
     clock: Clock | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
+    tracing: Tracing = None,
 ) -> ReplayReport:
     """
     Send the dead letters of *topic* that *wanted* picks back to where they came from.
@@ -110,7 +113,8 @@ def replay(
     one.report, one.earlier = report or one.report, earlier
     pace = ReplayRate(rate, clock or SystemClock(), is_stopping)
     try:
-        sender = None if dry_run else ReplayProducer(config, wanted.group(topic) if transactional else "")
+        name = wanted.group(topic) if transactional else ""
+        sender = None if dry_run else ReplayProducer(config, name, open_tracing(tracing))
         for batch in reader.batches(_BATCH if rate is None else max(1, min(_BATCH, int(rate)))):
             one.report.stopped = is_stopping()
             if one.report.stopped:

@@ -42,7 +42,7 @@ class Blocking:
         self._connection = connection
 
     def fetch(self, sql: Statement, values: Sequence[Any]) -> Sequence[Any]:
-        """Run *sql*, whatever cursors and rows the connection makes for its user."""
+        """Run *sql* with a plain cursor, even if the user's connection makes other cursors and rows."""
         _check(self._connection)
         with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
             return cursor.execute(sql.percent.encode(), values).fetchall()
@@ -65,7 +65,7 @@ class Awaited:
         self._connection = connection
 
     async def fetch(self, sql: Statement, values: Sequence[Any]) -> Sequence[Any]:
-        """Run *sql*, whatever cursors and rows the connection makes for its user."""
+        """Run *sql* with a plain cursor, even if the user's connection makes other cursors and rows."""
         _check(self._connection)
         async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
             await cursor.execute(sql.percent.encode(), values)

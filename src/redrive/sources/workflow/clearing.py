@@ -1,0 +1,56 @@
+"""
+Clearing the queue.
+
+Owns which tasks go: those that wait or are exhausted, except those that a letter outside this act waits for. Tasks that
+wait only for each other go together. Knows no statistics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redrive.core.letter import Status
+from redrive.errors import LetterNotFound, MoveRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redrive.stores.contract import Store
+
+VERBS = {Status.PENDING: "cancel", Status.FAILED: "archive"}
+_BATCH = 200  # letters of one act
+_REASON = "clear_all"
+
+
+async def clear(store: Store, found: dict[str, Status], by: str) -> int:
+    """Archive and purge the letters *found*, as far as no other letter waits for them; return how many."""
+    going, archived = await _going(store, found), list[str]()
+    for status, verb in VERBS.items():
+        archived += await _act(store, verb, [each for each in going if found[each] is status], by)
+    purged = await _act(store, "purge", archived, by)
+    await _act(store, "restore", sorted({*archived} - {*purged}), by)  # a letter began to wait for them just now
+    return len(purged)
+
+
+async def _going(store: Store, found: Iterable[str]) -> list[str]:
+    """Return those that no letter which stays waits for."""
+    mine = list(found)
+    pairs = await store.dependents(mine)
+    stays = {awaited for awaited, waiting in pairs if waiting not in set(mine)}
+    while more := {awaited for awaited, waiting in pairs if waiting in stays} - stays:
+        stays |= more
+    return [letter_id for letter_id in mine if letter_id not in stays]
+
+
+async def _act(store: Store, verb: str, letter_ids: list[str], by: str) -> list[str]:
+    """Act on these letters; return those that it was possible for."""
+    done: list[str] = []
+    for start in range(0, len(letter_ids), _BATCH):
+        batch = letter_ids[start : start + _BATCH]
+        try:
+            await store.act(verb, batch, by=by, reason=_REASON)
+            done += batch
+        except (MoveRefused, LetterNotFound):  # one of them began to run, or another person acted on it: one by one
+            if len(batch) > 1:
+                done += [each for one in batch for each in await _act(store, verb, [one], by)]
+    return done
