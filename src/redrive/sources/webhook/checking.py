@@ -1,5 +1,5 @@
 """
-A source and its secrets, ready to check requests.
+A source and its secrets, ready to check requests and to read the events in them.
 
 Owns which scheme stands behind a preset, and what the schemes need of a request. Knows no HTTP server.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redrive.sources.webhook.events.reading import EventReader
 from redrive.sources.webhook.secrets import resolve
 from redrive.sources.webhook.signatures import providers, standard, twilio
 from redrive.sources.webhook.signatures.verdict import Message, Secret, SignatureVerdict
@@ -31,6 +32,7 @@ class Checker:
         whose = f"source {source.name!r}"
         self._secrets = resolve(whose, source.secrets, read, is_standard=source.preset in _STANDARD)
         self._verify = _verifier(source)
+        self.events = EventReader(source)
 
     def check(self, headers: Sequence[tuple[bytes, bytes]], query: bytes, body: bytes, now: float) -> SignatureVerdict:
         """Return whether the request is the source's own; *now* is in seconds since the epoch."""

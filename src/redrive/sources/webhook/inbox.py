@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redrive.core.classify import INBOX
 from redrive.engine.clock import unix_ms
-from redrive.errors import RedriveError, SettingsError
+from redrive.errors import RedriveError, SettingsError, StoreUnavailable
 from redrive.signals.log import write
 from redrive.sources.webhook.checking import Checker
 from redrive.sources.webhook.config import QUEUE
@@ -26,14 +26,17 @@ from redrive.sources.webhook.secrets import resolve
 from redrive.sources.webhook.source import Source, names_of, read_source
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
 
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.webhook.config import InboxConfig
     from redrive.sources.webhook.forwarding.sender import Forwarder
     from redrive.sources.webhook.port import App, InboxSettings
-    from redrive.sources.webhook.receiving.answers import Send
+    from redrive.sources.webhook.receiving.answers import Answer, Send
     from redrive.sources.webhook.receiving.body import Receive
+    from redrive.sources.webhook.receiving.intake import Arrived
 
+_AWAY = 0.5  # seconds between two tries to reach a store that is away
 _KEPT_OPTIONS = ("policy", "rules", "breaker", "timeout", "concurrency", "engine", "succeeded")
 
 
@@ -63,14 +66,15 @@ class Inbox:
         self.app, self.workers = app, workers
         self.config: InboxConfig = app.settings.inbox_config
         self.sources = names_of(tuple(sources) if sources is not None else read_sources(app.settings.inbox))
-        checkers = _checkers(self.sources.values(), app.settings.secret)
+        self.checkers = _checkers(self.sources.values(), app.settings.secret)
         self.counts = InboxCounts()
-        intake = Intake(app, self.config, self.counts, now, elsewhere=workers == "elsewhere")
-        self._receiver = Receiver(checkers, intake, Bodies(self.config))
+        self._intake = Intake(app, self.config, self.counts, now, elsewhere=workers == "elsewhere")
+        self.receiver = Receiver(self.checkers, self._intake, Bodies(self.config))
         self.admin = Admin(app, self.sources, self.counts, self.reasons)
-        self._forwarders = _forwarders(self.sources.values(), app.settings.secret, now)
+        self._forwarders = _forwarders(self.sources.values(), app.settings.secret, now, lambda: app.tracing)
         self.worker: asyncio.Task[bool] | None = None
-        self._is_leaving = self._has_warned = False
+        self._leaving = asyncio.Event()
+        self._has_warned = self._has_adopted = False
         self._declare()
 
     # ------------------------------------------------------------------ handlers
@@ -112,7 +116,9 @@ class Inbox:
                 self.app.add_handler(
                     name, forwarder.send, queue=queue, concurrency=concurrency, breaker=forwarder.breaker
                 )
-        await self._adopt()
+        self._has_adopted = False
+        with contextlib.suppress(StoreUnavailable):  # behind a spool: done when the store is back
+            await self._adopt()
 
     async def _adopt(self) -> None:
         """Let a source's own handler take letters of its types that have no handler of their own any more, or yet."""
@@ -123,6 +129,7 @@ class Inbox:
                     own = self.app.handlers[name]
                     options: Any = {option: getattr(own, option) for option in _KEPT_OPTIONS}
                     self.app.add_handler(tally.kind, own.function, queue=tally.queue, **options)
+        self._has_adopted = True
 
     # ------------------------------------------------------------------ serving
 
@@ -132,13 +139,18 @@ class Inbox:
             await self._serve_lifespan(receive, send)
         elif scope["type"] == "http":
             self._warn()
-            await self._receiver(scope, receive, send)
+            await self.receiver(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
+    def take(self, checker: Checker, arrived: Arrived) -> Awaitable[Answer]:
+        """Return the answer to a request that was read to its end; awaited."""
+        self._warn()
+        return self._intake.take(checker, arrived)
+
     def reasons(self) -> list[str]:
         """Return why the inbox is not ready to take events; nothing if it is."""
-        if self._is_leaving:
+        if self._leaving.is_set():
             return ["it is shutting down"]
         if self.workers == "here" and self.app.handlers and (self.worker is None or self.worker.done()):
             return ["its worker does not run"]
@@ -146,14 +158,18 @@ class Inbox:
 
     def leave(self) -> None:
         """Say that the process is about to end: `/ready` turns 503 while requests under way finish."""
-        self._is_leaving = True
+        self._leaving.set()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _asgi: object = None) -> AsyncIterator[None]:
-        """Open the application and run its worker meanwhile: `FastAPI(lifespan=inbox.lifespan)`."""
-        await self.app.open()
-        if self.workers == "here" and self.app.handlers:
-            self.worker = asyncio.create_task(self.app.run(signals=False), name="redrive inbox worker")
+        """
+        Open the application and run its worker meanwhile: `FastAPI(lifespan=inbox.lifespan)`.
+
+        A store that is away does not end it: events are answered 503, or kept in the spool, until it is back.
+        """
+        await self._reach()
+        if self._intake.is_waiting or self._has_work:
+            self.worker = asyncio.create_task(self._work(), name="redrive inbox worker")
             self.worker.add_done_callback(_report)
         try:
             yield
@@ -162,6 +178,35 @@ class Inbox:
             await self._stop_worker()
             await self.close()
             await self.app.close()
+
+    @property
+    def _has_work(self) -> bool:
+        return self.workers == "here" and bool(self.app.handlers)
+
+    async def _reach(self) -> None:
+        """Open the application, note whether its store is there, and log it if it is not."""
+        try:
+            await self.app.open()
+            if not self._has_adopted:
+                await self._adopt()
+        except StoreUnavailable as error:
+            if not self._intake.is_waiting:
+                told = "the store is away; the inbox tries again until it is back"
+                write("warning", "redrive.inbox.store_away", {"told": told, "error": str(error)})
+            self._intake.is_waiting = True
+        else:
+            self._intake.is_waiting = False
+
+    async def _work(self) -> bool:
+        """Run the worker as soon as the store is there; an inbox without handlers only waits for its end."""
+        while self._intake.is_waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_AWAY):
+                    return await self._leaving.wait()
+            await self._reach()
+        if self._has_work and not self._leaving.is_set():  # a worker that begins later would not be told to stop
+            return await self.app.run(signals=False)
+        return await self._leaving.wait()
 
     async def close(self) -> None:
         """Close the connections of forwards; the application stays open."""
@@ -239,7 +284,10 @@ def _checkers(sources: Iterable[Source], read: Callable[[str], str]) -> dict[str
 
 
 def _forwarders(
-    sources: Iterable[Source], read: Callable[[str], str], now: Callable[[], float]
+    sources: Iterable[Source],
+    read: Callable[[str], str],
+    now: Callable[[], float],
+    tracing: Callable[[], OpenTelemetry | None],
 ) -> dict[str, Forwarder]:
     made = {}
     for source in (each for each in sources if each.forward is not None):
@@ -248,7 +296,7 @@ def _forwarders(
         forward: Any = source.forward
         whose = f"the forward of source {source.name!r}"
         secrets = resolve(whose, [forward.secret] if forward.secret else [], read, is_standard=True)
-        made[source.name] = Forwarder(forward, secrets[0].key if secrets else None, now)
+        made[source.name] = Forwarder(forward, secrets[0].key if secrets else None, now, tracing=tracing)
     return made
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redrive.engine.handler import Handler
     from redrive.engine.options import BreakerOptions, Options
     from redrive.signals.hub import Hub
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.webhook.config import InboxConfig
     from redrive.stores.contract import Receipt, Store
 
@@ -47,6 +48,7 @@ class App(Protocol):
     store: Store
     handlers: dict[str, Handler]
     hub: Hub
+    tracing: OpenTelemetry | None
 
     def queue(
         self, name: str, *, max_size: int | None = None, ordered: bool = False, rate: float | None = None

@@ -83,7 +83,7 @@ class Source:
             raise SettingsError(problems)
 
     def __repr__(self) -> str:
-        """Return its name and preset; references to secrets are nobody's business."""
+        """Return its name and preset; references to secrets are left out."""
         return f"Source({self.name!r}, preset={self.preset!r})"
 
     # ------------------------------------------------------------------ named constructors
@@ -136,7 +136,10 @@ def read_source(name: str, table: Mapping[str, Any]) -> Source:
     known = [field.name for field in fields(Source) if field.name != "name"]
     problems = [f"source {name!r}: {key} is no option{did_you_mean(key, known)}" for key in table if key not in known]
     if preset not in PRESETS:
-        problems.append(f"source {name!r}: preset is {preset!r} and must be one of {', '.join(PRESETS)}")
+        problems.append(
+            f"source {name!r}: preset is {preset!r} and must be one of {', '.join(PRESETS)}"
+            f"{did_you_mean(str(preset or name), PRESETS)}"
+        )
     options = {key: value for key, value in table.items() if key in known and key != "preset"}
     try:
         return _of_preset(name, preset if preset in PRESETS else "plain", options, problems)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redrive.core.letter import Status
+from redrive.core.letter import Status, instant
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from redrive.core.letter import Letter
 
+RECEIVED = "received"  # in the metadata of a letter: when its event was accepted, in seconds since the epoch
 _WORDS = {Status.IN_FLIGHT: "processing", Status.DELIVERED: "completed"}
 _UNDER_WAY = (Status.IN_FLIGHT, Status.DELIVERED)
 
@@ -25,9 +28,28 @@ def view_of(letter: Letter, source: str) -> dict[str, Any]:
         "idempotency_key": (letter.idempotency_key or "").removeprefix(f"{source}:"),
         "status": _WORDS.get(letter.status, str(letter.status)),
         "attempts": failures_of(letter),
-        "created_at": letter.created_at,
+        "created_at": _created_at(letter),
         "updated_at": letter.updated_at,
     }
+
+
+def receipt_of(letter: Letter, source: str) -> dict[str, Any]:
+    """Return what its sender is told when it is kept; how it fares is asked for later."""
+    shown = view_of(letter, source)
+    return {name: shown[name] for name in ("id", "idempotency_key", "status", "created_at")}
+
+
+def accepted_at(received: float) -> datetime:
+    """Return when the inbox accepted an event that it *received* then: seconds since the epoch, to a millisecond."""
+    return instant(round(received * 1e3) * 1_000)
+
+
+def _created_at(letter: Letter) -> datetime:
+    """Return when the inbox accepted the event of *letter*; behind a spool, its store kept it later."""
+    received = letter.metadata.get(RECEIVED)
+    if not isinstance(received, int | float):  # a letter of an earlier release
+        return letter.created_at
+    return min(letter.created_at, accepted_at(received))
 
 
 def failures_of(letter: Letter) -> int:

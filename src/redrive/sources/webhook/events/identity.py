@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from typing import NamedTuple
-from uuid import UUID
 
 WINDOW = 600  # seconds within which the same bytes without an id are the same event
 _LONGEST = 200  # characters of an id that stand in a key; a longer one is hashed
@@ -45,10 +44,9 @@ def key_of(source: str, event_id: str) -> str:
 
 def letter_id(key: str) -> str:
     """Return the id of the letter of *key*: a UUID of version 8, made of a hash."""
-    number = int.from_bytes(hashlib.sha256(b"redrive inbox\0" + key.encode("utf-8", "surrogatepass")).digest()[:16])
-    number = number & ~(0xF << 76) | 8 << 76  # the version
-    number = number & ~(0x3 << 62) | 2 << 62  # the variant of RFC 9562
-    return str(UUID(int=number))
+    text = hashlib.sha256(b"redrive inbox\0" + key.encode("utf-8", "surrogatepass")).hexdigest()
+    variant = "89ab"[int(text[16], 16) & 3]  # of RFC 9562
+    return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
 
 
 def digest_of(body: bytes) -> str:

@@ -38,42 +38,66 @@ class Malformed(Exception):
 
 
 class _Places(NamedTuple):
-    """Where a provider writes id and type: headers win over fields."""
+    """Where a sender writes id, type and order: headers win over fields."""
 
-    id_headers: tuple[str, ...] = ()
+    id_headers: tuple[bytes, ...] = ()
     id_field: str | None = None
-    type_header: str | None = None
+    type_headers: tuple[bytes, ...] = ()
     type_fields: tuple[str, ...] = ()
+    key_field: str | None = None
+    sequence_field: str | None = None
 
 
 _PLACES = {
-    "standard": _Places(("webhook-id", "svix-id"), None, None, ("type",)),
-    "stripe": _Places((), "id", None, ("type",)),
-    "github": _Places(("x-github-delivery",), None, "x-github-event"),
-    "slack": _Places((), "event_id", None, ("event.type", "type")),
-    "shopify": _Places(("x-shopify-webhook-id",), None, "x-shopify-topic"),
-    "twilio": _Places(("i-twilio-idempotency-token",)),
-    "hmac": _Places(("idempotency-key",)),
-    "plain": _Places((), "idempotency_key", None, ("event_type",)),
+    "standard": _Places((b"webhook-id", b"svix-id"), type_fields=("type",)),
+    "stripe": _Places((), "id", type_fields=("type",)),
+    "github": _Places((b"x-github-delivery",), type_headers=(b"x-github-event",)),
+    "slack": _Places((), "event_id", type_fields=("event.type", "type")),
+    "shopify": _Places((b"x-shopify-webhook-id",), type_headers=(b"x-shopify-topic",)),
+    "twilio": _Places((b"i-twilio-idempotency-token",)),
+    "hmac": _Places((b"idempotency-key",)),
+    "plain": _Places((), "idempotency_key", type_fields=("event_type",)),
 }
 
 
-def read_event(source: Source, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Event:
-    """Return what is known of the event; raise Malformed for the preset `plain` alone."""
-    if source.preset == "plain":
-        _refuse_malformed(body)
-    places = _PLACES[source.preset]
-    id_headers = (source.id_header.lower(),) if source.id_header else places.id_headers
-    type_header = source.type_header.lower() if source.type_header else places.type_header
-    fields = (source.type_field,) if source.type_field else places.type_fields
-    return Event(
-        _header(headers, *id_headers) or _text(body, source.id_field or places.id_field),
-        _header(headers, type_header)
-        or next(filter(None, (_text(body, each) for each in fields)), None)
-        or _sort(source, body),
-        _text(body, source.key_field),
-        _number(body, source.sequence_field),
-    )
+def _places_of(source: Source) -> _Places:
+    """Return where *source* writes what, with its own options in the place of its preset's."""
+    own: dict[str, Any] = {"key_field": source.key_field, "sequence_field": source.sequence_field}
+    if source.id_header:
+        own["id_headers"] = (source.id_header.lower().encode("ascii"),)
+    if source.id_field:
+        own["id_field"] = source.id_field
+    if source.type_header:
+        own["type_headers"] = (source.type_header.lower().encode("ascii"),)
+    if source.type_field:
+        own["type_fields"] = (source.type_field,)
+    return _PLACES[source.preset]._replace(**own)
+
+
+class EventReader:
+    """Reads the events of one source; where they say what is worked out once, not for each of them."""
+
+    def __init__(self, source: Source) -> None:
+        self._places = _places_of(source)
+        self._is_plain, self._is_twilio = source.preset == "plain", source.preset == "twilio"
+
+    def read(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Event:
+        """Return what is known of the event; raise Malformed for the preset `plain` alone."""
+        if self._is_plain:
+            _refuse_malformed(body)
+        places = self._places
+        return Event(
+            _header(headers, places.id_headers) or _text(body, places.id_field),
+            _header(headers, places.type_headers) or self._type_in(body),
+            _text(body, places.key_field),
+            _number(body, places.sequence_field),
+        )
+
+    def _type_in(self, body: bytes) -> str | None:
+        for field in self._places.type_fields:
+            if found := _text(body, field):
+                return found
+        return _sort(body) if self._is_twilio else None
 
 
 def payload_of(source: Source, body: bytes) -> bytes:
@@ -90,12 +114,14 @@ def challenge_of(source: Source, body: bytes) -> str | None:
 
 def value_at(body: bytes, path: str | None) -> Any:
     """Return the JSON below a dotted *path*, still encoded; None if there is none."""
+    if not path:
+        return None
     found: Any = body
-    for name in path.split(".") if path else ():
+    for name in path.split("."):
         found = _members(found).get(name)
         if found is None:
             return None
-    return found if path else None
+    return found
 
 
 def _members(body: Any) -> dict[str, msgspec.Raw]:
@@ -121,26 +147,28 @@ def _number(body: bytes, path: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 19 else None  # noqa: PLR2004 - 64 bits
 
 
-def _header(headers: Sequence[tuple[bytes, bytes]], *names: str | None) -> str | None:
-    wanted = [name.encode("ascii") for name in names if name]
-    found = next((value for key, value in headers if key in wanted), None)
-    return None if found is None else _bounded(found.decode("utf-8", "backslashreplace"))
+def _header(headers: Sequence[tuple[bytes, bytes]], names: tuple[bytes, ...]) -> str | None:
+    """Return the first header of one of *names*."""
+    for key, value in headers if names else ():
+        if key in names:
+            return _bounded(value.decode("utf-8", "backslashreplace"))
+    return None
 
 
 def _bounded(text: str) -> str | None:
     return text if 0 < len(text) <= _LONGEST else None
 
 
-def _sort(source: Source, body: bytes) -> str | None:
+def _sort(body: bytes) -> str | None:
     """Return what a form of Twilio is about: it has no type of its own."""
-    if source.preset != "twilio":
-        return None
     names = {name for name, _ in fields_of(body) or ()}
     return next((sort for name, sort in (("MessageSid", "message"), ("CallSid", "call")) if name in names), None)
 
 
 def _refuse_malformed(body: bytes) -> None:
     members = _members(body)
+    if not members:
+        raise Malformed("the body must be a JSON object with idempotency_key, event_type and payload")
     for name in ("idempotency_key", "event_type"):
         if _text(body, name) is None:
             raise Malformed(f"{name} must be text of 1 to {_LONGEST} characters")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -29,19 +30,22 @@ class Route(NamedTuple):
 
 def wants(source: Source, event_type: str | None) -> bool:
     """Say whether *source* lists the type; an event without one is wanted by a source that takes all."""
-    return any(glob == "*" or (event_type is not None and fnmatchcase(event_type, glob)) for glob in source.events)
+    if "*" in source.events:
+        return True
+    return event_type is not None and any(fnmatchcase(event_type, glob) for glob in source.events)
 
 
-def kind_of(source: Source, event_type: str | None) -> str:
+@lru_cache(1_024)  # a source has few types, and they come again and again
+def kind_of(source: str, event_type: str | None) -> str:
     """Return the kind `source.type`; a slash becomes a dot, and what no kind should hold an underscore."""
     if not event_type:
-        return source.name
-    return f"{source.name}.{_OTHER.sub('_', event_type.replace('/', '.'))}"[:_LONGEST]
+        return source
+    return f"{source}.{_OTHER.sub('_', event_type.replace('/', '.'))}"[:_LONGEST]
 
 
 def route(source: Source, event_type: str | None, handlers: Container[str], *, elsewhere: bool) -> Route:
     """Return where an event goes; with *elsewhere* another process has the handlers that are not here."""
-    kind = kind_of(source, event_type)
+    kind = kind_of(source.name, event_type)
     if kind in handlers:
         return Route(kind, handled=True)
     if source.name in handlers:

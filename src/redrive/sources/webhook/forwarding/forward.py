@@ -57,6 +57,12 @@ class Forward:
         """Return the host alone: an address may hold a token."""
         return f"Forward({urlsplit(self.url).hostname!r})"
 
+    @property
+    def destination(self) -> str:
+        """Scheme, host and port, to be shown: a path or a query may hold a token."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
     @classmethod
     def read(cls, given: object) -> Forward | None:
         """Return the forward that a URL, a table or a Forward stands for; raise SettingsError."""

@@ -11,7 +11,11 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from redrive.core.trace_context import carrier_of
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redrive.core.letter import Letter
 
 Pairs = list[tuple[bytes, bytes]]
@@ -23,12 +27,12 @@ _LONGEST = 8_192  # bytes of one value
 _OWN = frozenset({
     "authorization", "connection", "content-encoding", "content-length", "content-type", "cookie", "expect", "host",
     "idempotency-key", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-    "trailers", "transfer-encoding", "upgrade", "user-agent",
+    "traceparent", "tracestate", "trailers", "transfer-encoding", "upgrade", "user-agent",
 })  # fmt: skip
 
 
-def headers_of(letter: Letter, *, original: bool, signed: bool) -> Pairs:
-    """Return the headers of *letter*; those of its request too if *original*."""
+def headers_of(letter: Letter, *, original: bool, signed: bool, trace: Mapping[str, str] | None = None) -> Pairs:
+    """Return the headers of *letter*; those of its request too if *original*. *trace* is the trace to continue."""
     said = {
         "content-type": letter.content_type,
         "user-agent": "redrive",
@@ -37,6 +41,7 @@ def headers_of(letter: Letter, *, original: bool, signed: bool) -> Pairs:
         "redrive-kind": letter.kind,
         "redrive-attempt": str(letter.attempts),
         "redrive-event-type": str(letter.metadata.get("type", "")),
+        **(trace or carrier_of(letter.metadata)),
     }
     ours = [(name.encode(), plain(value)) for name, value in said.items() if value]
     return [*ours, *_original(letter, signed=signed)] if original else ours

@@ -9,6 +9,7 @@ chooses it. Knows no retry and no breaker: the engine has them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -24,10 +25,14 @@ from redrive.sources.webhook.signatures import standard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redrive.signals.otel import OpenTelemetry
     from redrive.sources.webhook.forwarding.forward import Forward
 
 _READ = 65_536  # bytes of an answer that are read, so that the connection can be used again
 _KEEP = 5.0  # seconds that an idle connection stays open
+_wire = logging.getLogger("httpcore2")
+if _wire.level == logging.NOTSET:  # at DEBUG it writes the headers of answers into the application's log
+    _wire.setLevel(logging.INFO)
 
 
 class ForwardFailed(Exception):
@@ -42,9 +47,15 @@ class Forwarder:
     """Posts each letter to the address of *forward*; *key* signs it, *now* gives seconds since the epoch."""
 
     def __init__(
-        self, forward: Forward, key: bytes | None, now: Callable[[], float], *, network: CheckedNetwork | None = None
+        self,
+        forward: Forward,
+        key: bytes | None,
+        now: Callable[[], float],
+        *,
+        network: CheckedNetwork | None = None,
+        tracing: Callable[[], OpenTelemetry | None] = lambda: None,
     ) -> None:
-        self._forward, self._key, self._now = forward, key, now
+        self._forward, self._key, self._now, self._tracing = forward, key, now, tracing
         self._host = urlsplit(forward.url).hostname or ""
         try:
             self._network: Any = network or CheckedNetwork(forward.allow_private)
@@ -63,7 +74,7 @@ class Forwarder:
         """Post *letter*; return once the destination has confirmed it, else raise."""
         try:
             async with asyncio.timeout(self._forward.timeout):
-                status, headers = await self._post(letter)
+                status, headers = await self._request(letter)
         except TimeoutError:
             raise ForwardFailed(f"{self._host} did not answer within {self._forward.timeout:g} s") from None
         except Refused as refused:
@@ -82,12 +93,21 @@ class Forwarder:
         if pool is not None:
             await pool.aclose()
 
-    async def _post(self, letter: Letter) -> tuple[int, dict[str, str]]:
+    async def _request(self, letter: Letter) -> tuple[int, dict[str, str]]:
+        tracing = self._tracing()
+        if tracing is None:
+            return await self._post(letter)
+        with tracing.requesting(self._host, letter) as span:
+            status, headers = await self._post(letter, span.carrier)
+            span.answered(status)
+        return status, headers
+
+    async def _post(self, letter: Letter, trace: dict[str, str] | None = None) -> tuple[int, dict[str, str]]:
         if self._pool is None:
             self._pool = httpcore2.AsyncConnectionPool(
                 max_connections=self._forward.concurrency, keepalive_expiry=_KEEP, network_backend=self._network
             )
-        headers = headers_of(letter, original=self._forward.headers, signed=self._key is not None)
+        headers = headers_of(letter, original=self._forward.headers, signed=self._key is not None, trace=trace)
         if self._key is not None:
             headers += standard.sign(self._key, letter.id, int(self._now()), letter.payload)
         async with self._pool.stream("POST", self._forward.url, headers=headers, content=letter.payload) as answer:

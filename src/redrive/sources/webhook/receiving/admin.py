@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from redrive.errors import RedriveError, SettingsError
 from redrive.sources.webhook.events.identity import key_of, letter_id
 from redrive.sources.webhook.receiving.answers import Answer, json_answer, not_allowed, refusal, respond
-from redrive.sources.webhook.receiving.paths import steps_of
+from redrive.sources.webhook.receiving.openapi import document
+from redrive.sources.webhook.receiving.paths import MOUNT, steps_of
 from redrive.sources.webhook.status import view_of
+from redrive.stores.spooling import spool_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
 
 _UNKNOWN = refusal(404, "there is no such event or page")
 _PATIENCE = 5.0  # seconds that readiness waits for the store
-MOUNT = "hooks"
 
 
 class Admin:
@@ -50,18 +52,20 @@ class Admin:
             return
         try:
             answer = await self._answer(steps_of(scope), scope.get("query_string", b""))
-        except RedriveError:
+        except (RedriveError, TimeoutError):
             answer = refusal(503, "the store cannot be asked now")
         await respond(send, answer, head=scope["method"] == "HEAD")
 
     async def _answer(self, steps: list[str], query: bytes) -> Answer:
         match steps:
             case ["health"]:
-                return json_answer(200, {"status": "ok"})
+                return await self._health()
             case ["ready"]:
                 return await self._ready()
             case ["metrics"]:
                 return await self._metrics()
+            case ["openapi.json"]:
+                return json_answer(200, document(self._sources.values(), version("redrive")))
             case ["sources"]:
                 return json_answer(200, {"sources": self.describe()})
         below = steps[1:] if steps[0] == MOUNT else steps
@@ -81,15 +85,33 @@ class Admin:
         is_its = letter is not None and letter.origin == f"webhook:{source.name}"
         return json_answer(200, view_of(letter, source.name)) if letter is not None and is_its else _UNKNOWN
 
+    async def _health(self) -> Answer:
+        """Say that the process lives, and what waits in its spool; a store that is away is no reason to kill it."""
+        spool = spool_of(self._app.store)
+        if spool is None:
+            return json_answer(200, {"status": "ok"})
+        async with asyncio.timeout(_PATIENCE):
+            found = await spool.spooled()
+        return json_answer(200, {"status": found.health, "spool": found})
+
     async def _ready(self) -> Answer:
         reasons = self._reasons()
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._app.open()
-                await self._app.store.queues()
+                reasons += await self._store_reasons()
         except (RedriveError, TimeoutError) as error:
             reasons.append(f"the store does not answer ({type(error).__name__})")
         return json_answer(503 if reasons else 200, {"ready": not reasons, "reasons": reasons})
+
+    async def _store_reasons(self) -> list[str]:
+        """Return why no event could be kept; with a spool it need not be the store that keeps it."""
+        await self._app.open()
+        spool = spool_of(self._app.store)
+        if spool is not None:
+            found = await spool.spooled()
+            return ["the spool is full"] if spool.is_away and found.waiting >= found.limit else []
+        await self._app.store.queues()
+        return []
 
     async def _metrics(self) -> Answer:
         try:
@@ -116,7 +138,7 @@ class Admin:
             "signed": not source.insecure,
             "secrets": len(source.secrets),
             "events": source.events,
-            "forward": repr(source.forward) if source.forward else None,
+            "forward": source.forward.destination if source.forward else None,
             "last_delivery": None if last is None else datetime.fromtimestamp(last, UTC),
             "results": {result: count for (name, result), count in self._counts.results.items() if name == source.name},
             "refusals": {why: count for (name, why), count in self._counts.refusals.items() if name == source.name},

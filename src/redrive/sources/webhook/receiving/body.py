@@ -7,17 +7,20 @@ Owns the limits on bytes and time: of one body, and of all bodies that arrive at
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, Self
 
 from redrive.sources.webhook.receiving.answers import BUSY, HEADERS_TOO_LARGE, TOO_LARGE, TOO_SLOW, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 
     from redrive.sources.webhook.config import InboxConfig
 
     Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+_DIGITS = 12  # of a length: more than any limit has
 
 
 class Gone(Exception):
@@ -33,14 +36,18 @@ class Bodies:
 
     def refuse(self, headers: Sequence[tuple[bytes, bytes]], limit: int) -> Answer | None:
         """Return the answer to headers that say enough, before a byte of the body is read."""
-        total = sum(len(name) + len(value) for name, value in headers)
-        if len(headers) > self._config.max_header_count or total > self._config.max_headers:
+        if len(headers) > self._config.max_header_count or _size(headers) > self._config.max_headers:
             return HEADERS_TOO_LARGE
-        announced = next((value for name, value in headers if name == b"content-length"), b"0")
-        return TOO_LARGE if not announced.isdigit() or len(announced) > 12 or int(announced) > limit else None  # noqa: PLR2004 - digits
+        return TOO_LARGE if announced(headers) > limit else None
 
-    async def read(self, receive: Receive, limit: int, room: Room) -> bytes | Answer:
-        """Return the body, or the answer to one that is too large or too slow; raise Gone if the sender left."""
+    async def read(self, receive: Receive, limit: int, room: Room, *, is_timed: bool = False) -> bytes | Answer:
+        """
+        Return the body, or the answer to one that is too large or too slow; raise Gone if the sender left.
+
+        With *is_timed* the server has a deadline of its own, and a second timer for each request is saved.
+        """
+        if is_timed:
+            return await self._read(receive, limit, room)
         try:
             async with asyncio.timeout(self._config.receive_seconds):
                 return await self._read(receive, limit, room)
@@ -58,26 +65,54 @@ class Bodies:
             room.take(len(part))
             if room.taken > limit:
                 return TOO_LARGE
-            if self.held > self._config.max_receiving:
+            if self.are_too_many:
                 return BUSY
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    @contextmanager
-    def room(self) -> Iterator[Room]:
-        """Give what counts the bytes of one request, and give them back at the end."""
-        room = Room(self)
-        try:
-            yield room
-        finally:
-            self.held -= room.taken
+    @property
+    def are_too_many(self) -> bool:
+        """Whether the bodies that arrive at this time are larger together than they may be."""
+        return self.held > self._config.max_receiving
+
+    def room(self) -> Room:
+        """Return what counts the bytes of one request, and gives them back at the end."""
+        return Room(self)
+
+
+def _size(headers: Sequence[tuple[bytes, bytes]]) -> int:
+    total = 0
+    for name, value in headers:
+        total += len(name) + len(value)
+    return total
+
+
+def announced(headers: Sequence[tuple[bytes, bytes]]) -> float:
+    """Return how many bytes the first content-length says; none without one, and endless if it is no number."""
+    for name, value in headers:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) <= _DIGITS else inf
+    return 0
 
 
 class Room:
-    """The bytes that one request holds."""
+    """The bytes that one request holds, in a `with` block."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies, self.taken = bodies, 0
+
+    def __enter__(self) -> Self:
+        """Begin with none."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Give them back."""
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Count none of its bytes any more."""
+        self._bodies.held -= self.taken
+        self.taken = 0
 
     def take(self, count: int) -> None:
         """Count *count* bytes more."""

@@ -10,25 +10,33 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from redrive.core.letter import BYTES, JSON, Category, Failure
-from redrive.errors import DraftError, QueueFull, StoreError
+from redrive.core.letter import BYTES, JSON, Category, Draft, Failure
+from redrive.engine.clock import new_id
+from redrive.errors import DraftError, QueueFull, StoreError, StoreUnavailable
 from redrive.failpoints import hit
 from redrive.signals.log import write
 from redrive.sources.webhook.config import QUEUE
 from redrive.sources.webhook.counts import InboxCounts, Result
 from redrive.sources.webhook.events.identity import WINDOW, Identity, digest_of, identify
-from redrive.sources.webhook.events.reading import Event, Malformed, challenge_of, payload_of, read_event
+from redrive.sources.webhook.events.reading import Event, Malformed, challenge_of, payload_of
 from redrive.sources.webhook.events.routing import Route, route, wants
-from redrive.sources.webhook.receiving.answers import UNSIGNED, Answer, json_answer, later, refusal, text_answer
+from redrive.sources.webhook.receiving.answers import (
+    TOO_LARGE,
+    UNSIGNED,
+    Answer,
+    json_answer,
+    later,
+    refusal,
+    text_answer,
+)
 from redrive.sources.webhook.receiving.unpack import unpack
-from redrive.sources.webhook.status import view_of
+from redrive.sources.webhook.status import RECEIVED, accepted_at, receipt_of
+from redrive.stores.spooling import spool_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from redrive.core.letter import Draft, Letter
+    from redrive.core.letter import Letter
     from redrive.sources.webhook.checking import Checker
     from redrive.sources.webhook.config import InboxConfig
     from redrive.sources.webhook.port import App
@@ -55,6 +63,17 @@ class Arrived(NamedTuple):
     body: bytes
 
 
+class SignedEvent(NamedTuple):
+    """A signed request, and what was read of it."""
+
+    source: Source
+    arrived: Arrived
+    event: Event
+    identity: Identity | None
+    digest: str
+    now: float  # seconds since the epoch, by the inbox's clock
+
+
 class Intake:
     """Takes requests in for the sources of one inbox."""
 
@@ -63,6 +82,7 @@ class Intake:
     ) -> None:
         self._app, self._config, self.counts, self._now = app, config, counts, now
         self._elsewhere = elsewhere
+        self.is_waiting = False  # another task tries to reach the store: no request need try as well
 
     def limit(self, source: Source) -> int:
         """Return how many bytes a body of *source* may have."""
@@ -74,19 +94,31 @@ class Intake:
 
     async def take(self, checker: Checker, arrived: Arrived) -> Answer:
         """Return the answer; a 202 means that exactly one letter is kept."""
-        source = checker.source
+        source, now = checker.source, self._now()
         hit("inbox.received")
-        verdict = checker.check(arrived.headers, arrived.query, arrived.body, self._now())
+        verdict = checker.check(arrived.headers, arrived.query, arrived.body, now)
         if verdict.refusal is not None:
             self._refuse(source, verdict.refusal)
             return UNSIGNED
         hit("inbox.checked")
+        tracing = self._app.tracing
+        if tracing is None:
+            return await self._take_signed(checker, arrived, now)
+        with tracing.receiving(source.name, arrived.headers) as span:  # strangers, who cannot sign, make no spans
+            answer = await self._take_signed(checker, arrived, now)
+            span.add({"http.response.status_code": answer.status})
+        return answer
+
+    async def _take_signed(self, checker: Checker, arrived: Arrived, now: float) -> Answer:
+        source = checker.source
         plain = unpack(arrived.headers, arrived.body, self.limit(source))
         if isinstance(plain, Answer):
-            self.note(source, Result.INVALID)
+            self.note(source, Result.TOO_LARGE if plain is TOO_LARGE else Result.INVALID)
             return plain
-        answer = self._answer_at_once(source, plain)
-        return answer or await self._take_event(source, arrived._replace(body=plain))
+        if plain is not arrived.body:
+            arrived = arrived._replace(body=plain)
+        answer = self._answer_at_once(source, plain) if source.preset == "slack" else None
+        return answer or await self._take_event(checker, arrived, now)
 
     def _refuse(self, source: Source, reason: Refusal) -> None:
         """Count a bad signature; log the first, the tenth, the hundredth …, so that no sender can flood the log."""
@@ -104,19 +136,20 @@ class Intake:
         self.note(source, Result.CHALLENGE)
         return text_answer(200, challenge)
 
-    async def _take_event(self, source: Source, arrived: Arrived) -> Answer:
+    async def _take_event(self, checker: Checker, arrived: Arrived, now: float) -> Answer:
+        source = checker.source
         try:
-            event = read_event(source, arrived.headers, arrived.body)
+            event = checker.events.read(arrived.headers, arrived.body)
         except Malformed as error:
             self.note(source, Result.INVALID)
             return refusal(400, str(error))
         if not wants(source, event.type):
             self.note(source, Result.IGNORED)
             return json_answer(200, {"status": "ignored"})
-        digest, now = digest_of(arrived.body), self._now()
+        digest = digest_of(arrived.body)
         identity = identify(source.name, event.id, digest, now, by_body=source.dedupe == "body")
         try:
-            return await self._keep(source, arrived, event, identity, digest)
+            return await self._keep(SignedEvent(source, arrived, event, identity, digest, now))
         except DraftError:
             self.note(source, Result.INVALID)
             return refusal(400, "no letter can be made of this request")
@@ -127,98 +160,106 @@ class Intake:
             self.note(source, Result.UNAVAILABLE)
             return later(503, "the inbox cannot keep it now; send it again later", self._config.retry_after)
 
-    async def _keep(
-        self, source: Source, arrived: Arrived, event: Event, identity: Identity | None, digest: str
-    ) -> Answer:
+    async def _keep(self, taken: SignedEvent) -> Answer:
         """Keep the event and say so; what is a duplicate is answered with the letter that is kept."""
-        earlier = await self._kept_before(identity)
-        if earlier is not None:
-            return await self._duplicate(source, earlier, digest)
-        where = route(source, event.type, self._app.handlers, elsewhere=self._elsewhere)
-        draft = self._draft(source, arrived, event, identity, where, digest)
-        (receipt,) = await self._app.enqueue_many((draft,))
+        source, app = taken.source, self._app
+        if self.is_waiting and spool_of(app.store) is None:
+            raise StoreUnavailable("the store was away when the inbox began, and is not back yet")
+        if source.forward is not None and source.name not in app.handlers:
+            await app.open()  # forwards are registered then
+        if taken.identity is not None and taken.identity.before is not None:
+            earlier = await self._kept_before(taken.identity.before, taken.now)
+            if earlier is not None:
+                return await self._duplicate(taken, earlier)
+        where = route(source, taken.event.type, app.handlers, elsewhere=self._elsewhere)
+        (receipt,) = await app.enqueue_many((self._draft(taken, where),))
         hit("inbox.kept")
         if receipt.duplicate:
-            return await self._duplicate(source, receipt.id, digest)
+            return await self._duplicate(taken, receipt.id)
         self.note(source, Result.ACCEPTED if where.handled else Result.UNHANDLED)
-        self.counts.last[source.name] = self._now()
-        return await self._say(source, receipt.id, "pending" if where.handled else "failed")
+        self.counts.last[source.name] = taken.now
+        letter = await self._look(receipt.id) if source.preset == "plain" else None
+        return _kept(taken, 202, receipt.id, letter, {"status": "pending" if where.handled else "failed"})
 
-    async def _kept_before(self, identity: Identity | None) -> str | None:
+    async def _kept_before(self, letter_id: str, now: float) -> str | None:
         """Return the letter of the window before this one, if the same bytes arrived less than a window ago."""
-        if identity is None or identity.before is None:
-            return None
         await self._app.open()
-        letter = None
-        with contextlib.suppress(StoreError):  # a store that is away says so when the event is put; a spool takes it
-            letter = await self._app.store.get(identity.before)
-        at = None if letter is None else letter.metadata.get("received")
-        is_recent = isinstance(at, int | float) and self._now() - at < WINDOW
-        return identity.before if is_recent else None
+        letter = await self._look(letter_id)  # a store that is away says so when the event is put
+        at = None if letter is None else letter.metadata.get(RECEIVED)
+        return letter_id if isinstance(at, int | float) and now - at < WINDOW else None
 
-    async def _duplicate(self, source: Source, letter_id: str, digest: str) -> Answer:
-        letter = None
-        with contextlib.suppress(StoreError):  # it is kept: that the store is away now changes nothing about that
-            letter = await self._app.store.get(letter_id)
-        is_other = letter is not None and letter.metadata.get("digest") not in (None, digest)
+    async def _duplicate(self, taken: SignedEvent, letter_id: str) -> Answer:
+        source, letter = taken.source, await self._look(letter_id)
+        is_other = letter is not None and letter.metadata.get("digest") not in (None, taken.digest)
         self.note(source, Result.CONFLICT if is_other else Result.DUPLICATE)
         if is_other:
             write(
                 "warning", "redrive.inbox.conflict", {"source": source.name, "id": letter_id, "kept": "the first body"}
             )
-        self.counts.last[source.name] = self._now()
-        return _kept(source, 200, letter_id, letter, {"duplicate": True})
+        self.counts.last[source.name] = taken.now
+        return _kept(taken, 200, letter_id, letter, {"duplicate": True})
 
-    async def _say(self, source: Source, letter_id: str, state: str) -> Answer:
-        """Return the answer to a new event, in the form of its source."""
-        letter = None
-        if source.preset == "plain":
-            with contextlib.suppress(StoreError):  # it is kept: the answer says less, and still yes
-                letter = await self._app.store.get(letter_id)
-        return _kept(source, 202, letter_id, letter, {"status": state})
+    async def _look(self, letter_id: str) -> Letter | None:
+        """Return a letter; None while the store is away, because what is kept is kept without this look."""
+        store = self._app.store
+        spool = spool_of(store)
+        if spool is not None and spool.is_away:
+            return None  # asking it would let the sender wait
+        with contextlib.suppress(StoreError):
+            return await store.get(letter_id)
+        return None
 
-    def _draft(
-        self, source: Source, arrived: Arrived, event: Event, identity: Identity | None, where: Route, digest: str
-    ) -> Draft:
+    def _draft(self, taken: SignedEvent, where: Route) -> Draft:
+        source, arrived, identity = taken.source, taken.arrived, taken.identity
         handler = self._app.handlers.get(where.kind)
-        draft = self._app.draft(
+        return Draft(  # not by app.draft, which takes three times as long to read what a caller may give
+            new_id() if identity is None else identity.letter,
+            QUEUE if handler is None else handler.queue,
             where.kind,
             payload_of(source, arrived.body),
-            content_type=JSON if source.preset == "plain" else _media_of(arrived.headers),
-            queue=QUEUE if handler is None else handler.queue,
-            id=None if identity is None else identity.letter,
-            idempotency_key=None if identity is None else identity.key,
-            unique_in="kind" if identity is None else "queue",
-            key=event.key,
+            JSON if source.preset == "plain" else _media_of(arrived.headers),
+            taken.event.key,
+            None if identity is None else identity.key,
             origin=f"webhook:{source.name}",
-            headers=[(name.decode("latin-1"), value) for name, value in arrived.headers],
-            metadata=self._metadata(source, arrived, event, digest),
+            headers=tuple([(name.decode("latin-1"), value) for name, value in arrived.headers]),
+            metadata=_metadata(taken),
+            unique_in="kind" if identity is None else "queue",
+            failure=None if where.handled else _NO_HANDLER,
         )
-        return draft if where.handled else msgspec.structs.replace(draft, failure=_NO_HANDLER)
-
-    def _metadata(self, source: Source, arrived: Arrived, event: Event, digest: str) -> dict[str, object]:
-        known = {
-            "source": source.name,
-            "type": event.type,
-            "event_id": event.id,
-            "sequence": event.sequence,
-            "query": arrived.query.decode("latin-1") or None,
-            "digest": digest,
-            "received": round(self._now(), 3),  # seconds since the epoch, by the inbox's clock
-        }
-        return {name: value for name, value in known.items() if value is not None}
 
 
-def _kept(source: Source, status: int, letter_id: str, letter: Letter | None, told: dict[str, object]) -> Answer:
+def _metadata(taken: SignedEvent) -> dict[str, object]:
+    event, query = taken.event, taken.arrived.query
+    known: dict[str, object] = {"source": taken.source.name}
+    if event.type is not None:
+        known["type"] = event.type
+    if event.id is not None:
+        known["event_id"] = event.id
+    if event.sequence is not None:
+        known["sequence"] = event.sequence
+    if query:
+        known["query"] = query.decode("latin-1")
+    known["digest"], known[RECEIVED] = taken.digest, round(taken.now, 3)
+    return known
+
+
+def _kept(taken: SignedEvent, status: int, letter_id: str, letter: Letter | None, told: dict[str, object]) -> Answer:
     """Return the answer to an event that is kept, in the form of its source; every form names the letter."""
+    source = taken.source
     named = (b"redrive-id", letter_id.encode())
     if source.preset == "twilio":
         return Answer(status, b"<Response/>", ((b"content-type", b"text/xml"), named))
     if source.preset == "plain" and letter is not None:
-        return json_answer(status, view_of(letter, source.name), named)
+        return json_answer(status, receipt_of(letter, source.name), named)
+    if source.preset == "plain":  # in the spool: what the store will add is not known yet
+        told = {"idempotency_key": taken.event.id, **told}
+        if "duplicate" not in told:
+            told["created_at"] = accepted_at(taken.now)
     return json_answer(status, {"id": letter_id, **told}, named)
 
 
 def _media_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
-    found = next((value for name, value in headers if name == b"content-type"), b"")
-    return found.decode("latin-1")[:_LONGEST_MEDIA] or BYTES
+    for name, value in headers:
+        if name == b"content-type":
+            return value.decode("latin-1")[:_LONGEST_MEDIA] or BYTES
+    return BYTES

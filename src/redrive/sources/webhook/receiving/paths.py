@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+MOUNT = "hooks"  # where an inbox that stands alone has its sources
+TIMED = "redrive.timed"  # in a scope: the server ends a request that takes too long to arrive
+
+
 def steps_of(scope: Mapping[str, Any]) -> list[str]:
     """Return the steps of a request's path below its mount; `/stripe` is ["stripe"], `//stripe` is two of them."""
     path, root = str(scope["path"]), str(scope.get("root_path") or "")

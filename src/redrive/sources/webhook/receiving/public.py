@@ -15,10 +15,10 @@ from redrive.sources.webhook.receiving import answers
 from redrive.sources.webhook.receiving.answers import Answer, respond
 from redrive.sources.webhook.receiving.body import Bodies, Gone
 from redrive.sources.webhook.receiving.intake import Arrived, Intake
-from redrive.sources.webhook.receiving.paths import steps_of
+from redrive.sources.webhook.receiving.paths import TIMED, steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Mapping, MutableMapping, Sequence
 
     from redrive.sources.webhook.checking import Checker
     from redrive.sources.webhook.receiving.answers import Send
@@ -31,7 +31,7 @@ class Receiver:
     """Answers requests to sources."""
 
     def __init__(self, checkers: Mapping[str, Checker], intake: Intake, bodies: Bodies) -> None:
-        self._checkers, self._intake, self._bodies = checkers, intake, bodies
+        self._checkers, self._intake, self.bodies = checkers, intake, bodies
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -45,17 +45,27 @@ class Receiver:
             await self._post(checker, scope, receive, send)
 
     async def _post(self, checker: Checker, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        with self._bodies.room() as room:
-            limit = self._intake.limit(checker.source)
+        with self.bodies.room() as room:
             headers = [(name.lower(), value) for name, value in scope["headers"]]
+            limit = self._intake.limit(checker.source)
             try:
-                body = self._bodies.refuse(headers, limit) or await self._bodies.read(receive, limit, room)
+                body = self.refuse(checker, headers) or await self.bodies.read(
+                    receive, limit, room, is_timed=TIMED in scope
+                )
             except Gone:
                 return
             if isinstance(body, Answer):
-                self._intake.note(checker.source, _RESULTS[body.status])
+                self.note(checker, body)
                 answer = body
             else:
                 answer = await self._intake.take(checker, Arrived(headers, scope.get("query_string", b""), body))
         await respond(send, answer)
         hit("inbox.answered")
+
+    def refuse(self, checker: Checker, headers: Sequence[tuple[bytes, bytes]]) -> Answer | None:
+        """Return the answer to headers that say enough, before a byte of the body is read."""
+        return self.bodies.refuse(headers, self._intake.limit(checker.source))
+
+    def note(self, checker: Checker, answer: Answer) -> None:
+        """Count a request that was refused before it was complete."""
+        self._intake.note(checker.source, _RESULTS[answer.status])

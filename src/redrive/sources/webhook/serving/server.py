@@ -17,14 +17,15 @@ import uvicorn
 
 from redrive.errors import SettingsError
 from redrive.signals.log import write
-from redrive.sources.webhook.receiving.admin import MOUNT
 from redrive.sources.webhook.receiving.answers import NOT_FOUND, respond
-from redrive.sources.webhook.receiving.paths import steps_of
-from redrive.sources.webhook.serving.protocol import bounded
+from redrive.sources.webhook.receiving.paths import MOUNT, TIMED, steps_of
+from redrive.sources.webhook.serving.protocol import BoundedProtocol, bounded
+from redrive.sources.webhook.serving.straight import straight
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, MutableMapping
+    from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 
+    from redrive.sources.webhook.checking import Checker
     from redrive.sources.webhook.inbox import Inbox
 
 _FINISH = 10  # seconds for requests under way
@@ -49,13 +50,20 @@ class PublicSide:
         self._inbox = inbox
         self._plain = {name for name, source in inbox.sources.items() if source.preset == "plain"}
 
+    @property
+    def routes(self) -> dict[bytes, Checker]:
+        """The paths of sources, as most senders write them."""
+        checkers = self._inbox.checkers
+        mounted = {f"/{MOUNT}/{name}".encode(): checker for name, checker in checkers.items()}
+        return mounted | {f"/{name}".encode(): checkers[name] for name in self._plain}
+
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Answer one request."""
         steps = steps_of(scope) if scope["type"] == "http" else []
         if len(steps) == _MOUNTED and steps[0] == MOUNT:
-            await self._inbox({**scope, "root_path": f"/{MOUNT}"}, receive, send)
+            await self._inbox({**scope, "root_path": f"/{MOUNT}", TIMED: True}, receive, send)
         elif len(steps) == 1 and steps[0] in self._plain:
-            await self._inbox(scope, receive, send)
+            await self._inbox({**scope, TIMED: True}, receive, send)
         elif steps:
             await respond(send, NOT_FOUND)
 
@@ -75,8 +83,10 @@ def listen(address: str) -> socket.socket:
 
 async def serve(inbox: Inbox, public: socket.socket, admin: socket.socket, stop: asyncio.Event) -> None:
     """Serve until *stop* is set, or the worker ends; raise what ended the worker."""
-    async with _running(_server(inbox.admin, inbox), admin), inbox.lifespan():  # noqa: SIM117 - the order matters
-        async with _running(_server(PublicSide(inbox), inbox), public):
+    side = PublicSide(inbox)
+    senders = straight(inbox, side.routes)
+    async with _running(_server(inbox.admin, inbox, BoundedProtocol), admin), inbox.lifespan():  # noqa: SIM117 - the order matters
+        async with _running(_server(side, inbox, senders), public):
             write("info", "redrive.inbox.started", {"address": name_of(public), "admin": name_of(admin)})
             await _first(stop, inbox.worker)
             inbox.leave()
@@ -97,11 +107,11 @@ def name_of(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _server(app: Any, inbox: Inbox) -> InboxServer:
+def _server(app: Any, inbox: Inbox, protocol: Callable[..., BoundedProtocol]) -> InboxServer:
     config = inbox.config
     largest = max((source.max_body or 0 for source in inbox.sources.values()), default=0)
     http: Any = bounded(
-        seconds=config.receive_seconds, max_headers=config.max_headers, max_body=max(config.max_body, largest)
+        protocol, seconds=config.receive_seconds, max_headers=config.max_headers, max_body=max(config.max_body, largest)
     )
     return InboxServer(
         uvicorn.Config(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -124,5 +125,6 @@ def _read_stripe(message: Message) -> Claimed | Refusal:
     return Claimed(b"%b.%b" % (times[0], message.body), signatures, at)
 
 
+@lru_cache(256)  # the same few for every request
 def _name(header_name: str) -> bytes:
     return header_name.lower().encode("ascii")

@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 
 _LONGEST = 4_096  # bytes of a header that a signature is read from
 _DIGITS = re.compile(rb"[0-9]{1,12}")
-_HEX = re.compile(rb"(?:[0-9a-f]{2}){1,64}")
+_LONGEST_HEX = 128  # digits
 
 
 def header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | Refusal:
     """Return the one header of that *name*; a second one makes it malformed, for a proxy may have read the other."""
-    found = [value for key, value in headers if key == name]
-    if not found:
-        return Refusal.MISSING
-    return found[0] if len(found) == 1 and len(found[0]) <= _LONGEST else Refusal.MALFORMED
+    found = None
+    for key, value in headers:
+        if key == name:
+            if found is not None or len(value) > _LONGEST:
+                return Refusal.MALFORMED
+            found = value
+    return Refusal.MISSING if found is None else found
 
 
 def timestamp(text: bytes | Refusal) -> int | Refusal:
@@ -39,7 +42,13 @@ def timestamp(text: bytes | Refusal) -> int | Refusal:
 
 def from_hex(text: bytes) -> bytes | None:
     """Return the bytes that lower-case hex stands for; every provider writes it so."""
-    return bytes.fromhex(text.decode("ascii")) if _HEX.fullmatch(text) else None
+    if not 0 < len(text) <= _LONGEST_HEX:
+        return None
+    try:
+        decoded = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        return None
+    return decoded if decoded.hex().encode() == text else None
 
 
 def from_base64(text: bytes) -> bytes | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -90,14 +91,18 @@ def judge(
         return SignatureVerdict(refusal=Refusal.EXPIRED)
     if claimed.at is not None and claimed.at > now + tolerance:
         return SignatureVerdict(refusal=Refusal.FUTURE)
-    live = [place for place, secret in enumerate(secrets) if secret.lives(now)]
-    if not live:
-        return SignatureVerdict(refusal=Refusal.NO_SECRET)
-    # Every pair is compared, also after one fits: the time taken says nothing about which.
-    fitting = [p for p in live for each in claimed.signatures if fits(secrets[p].key, claimed.content, each)]
-    return SignatureVerdict(secret=fitting[0]) if fitting else SignatureVerdict(refusal=Refusal.MISMATCH)
+    fitting, refusal = None, Refusal.NO_SECRET
+    for place, secret in enumerate(secrets):
+        if secret.lives(now):
+            refusal = Refusal.MISMATCH
+            # Every pair is compared, also after one fits: the time taken says nothing about which.
+            for each in claimed.signatures:
+                if fits(secret.key, claimed.content, each) and fitting is None:
+                    fitting = place
+    return SignatureVerdict(refusal=refusal) if fitting is None else SignatureVerdict(secret=fitting)
 
 
+@cache
 def fits_hmac(algorithm: str) -> Callable[[bytes, bytes, bytes], bool]:
     """Return what compares the HMAC of some content by *algorithm* with a signature."""
 
