@@ -1,0 +1,1 @@
+"""Dead and quarantined documents as letters of the store, and letters as documents for their node again."""

@@ -1,0 +1,1 @@
+"""The graph of a pipeline: what it holds, how it is read, checked and drawn."""

@@ -1,0 +1,1 @@
+"""The modules of a pipeline: calling them, and what their failures mean."""
