@@ -10,25 +10,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
 from redrive.core.classify import HANDLER, RELAY
 from redrive.core.letter import Letter  # noqa: TC001 - the annotations of handlers are read at run time
-from redrive.desk import subscriptions
+from redrive.desk.act import subscriptions
+from redrive.desk.act.plan import OFFER
 from redrive.desk.desk import Desk
-from redrive.desk.plan import OFFER
 from redrive.drafts import drafts_of, make_draft
 from redrive.engine.clock import SystemClock
 from redrive.engine.declared import Declared
 from redrive.engine.worker.facts import accepted
-from redrive.engine.worker.stop_signals import hearing
-from redrive.engine.worker.watchdog import Watchdog
+from redrive.engine.worker.running import RunningWorkers
 from redrive.errors import HandlerError
 from redrive.settings import load
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
+from redrive.signals.tracing import open_tracing
+from redrive.stores.process import THIS
 from redrive.sync.calls import Sync
 from redrive.wiring import build_worker, open_outboxes, open_reporter, open_spooled
 
@@ -39,15 +39,17 @@ if TYPE_CHECKING:
     from redrive.core.budget import BudgetRules
     from redrive.core.facts import Fact
     from redrive.core.letter import Draft
+    from redrive.core.policy.backoffs import Backoffs
     from redrive.core.sending import Publisher
     from redrive.drafts import DraftOptions
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.options import BreakerOptions, Options
     from redrive.engine.queue_limits import QueueLimits
-    from redrive.engine.worker.worker import Worker
     from redrive.settings import Settings
+    from redrive.signals.otel import OpenTelemetry
     from redrive.signals.sentry import SentryReporter
+    from redrive.signals.tracing import Tracing
     from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
     from redrive.sources.outbox.face import AsyncOutbox, Outbox
     from redrive.sources.outbox.users import Outboxes
@@ -64,13 +66,20 @@ class Redrive:
     Durable work with retries, dead letters and replay.
 
     *url* is `sqlite:///file.db`, `postgresql://user@host/database` or `memory://`; if it is not given, `REDRIVE_URL` or
-    `redrive.toml` names it. Other keyword arguments are settings (see the reference) and win over both.
+    `redrive.toml` names it. Other keyword arguments are settings (see the reference) and win over both; *tracing* may
+    also be an `OpenTelemetry` with providers of its own.
     """
 
     def __init__(
-        self, url: str | None = None, *, store: Store | None = None, clock: Clock | None = None, **settings: Any
+        self,
+        url: str | None = None,
+        *,
+        store: Store | None = None,
+        clock: Clock | None = None,
+        tracing: Tracing = None,
+        **settings: Any,
     ) -> None:
-        self.settings: Settings = load(url=url, **settings)
+        self.settings: Settings = load(url=url, tracing=None if tracing is None else bool(tracing), **settings)
         self.store: Store = store or open_spooled(self.settings)
         self.clock: Clock = clock or SystemClock()
         self.hub = Hub()
@@ -83,8 +92,10 @@ class Redrive:
         self._opening = threading.Lock()
         self._offer = OFFER
         self._opened_by = 0  # the process: what was opened before a fork is not for the child
-        self._running: dict[Worker, asyncio.AbstractEventLoop] = {}
+        self._running = RunningWorkers()
         self._reporters: list[SentryReporter] = []  # one at most, shared with the twin
+        self.tracing: OpenTelemetry | None = None  # known once the store is opened: the tracer may be set up late
+        self._wants_tracing: Tracing = tracing
         self._syncs: dict[bool, Sync] = {}  # by whether it needs connections of its own
 
     # ------------------------------------------------------------------ declaring
@@ -167,7 +178,7 @@ class Redrive:
         Declare a queue: *concurrency* is per process, the other limits hold over all workers.
 
         *retry_budget* is True, or such as `"ratio=0.2,floor=10,burst=100"`: retries beyond it wait longer than
-        their policy says. False is none, whatever the setting of that name says.
+        their policy says. False is none, even if the setting of that name asks for one.
         """
         limits: QueueLimits = {
             "concurrency": concurrency,
@@ -180,6 +191,24 @@ class Redrive:
     def breaker(self, name: str, **rules: Unpack[BreakerOptions]) -> None:
         """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
         self._declared.breaker(name, rules)
+
+    def backoff(self, name: str, function: Callable[[int], float]) -> None:
+        """
+        Register *function* as the backoff *name*; letters carry the name: `policy="custom:name=…"`.
+
+        It takes the number of the try that failed, counted from 1, and returns seconds. Raise PolicyError unless what
+        it returns is finite, not negative and bounded.
+        """
+        self._declared.backoffs.add(name, function)
+
+    @property
+    def backoffs(self) -> Backoffs:
+        """The backoff functions that are registered, by name."""
+        return self._declared.backoffs
+
+    def unknown_backoffs(self) -> list[str]:
+        """Return a sentence for each handler whose policy names a backoff function that is not registered."""
+        return self._declared.unknown_backoffs()
 
     def subscribe(self, event: str, *handlers: str) -> None:
         """Let each of *handlers*, which are kinds, have a letter of its own of every event of kind *event*."""
@@ -204,7 +233,7 @@ class Redrive:
         Raise QueueFull, DraftError, LetterNotFound (an unknown `after`) or StoreUnavailable.
         """
         made = (make_draft(kind, payload, self._queue_of, **options),)
-        if self._opened_by != os.getpid():
+        if self._opened_by != THIS.pid:
             await self.open()
         receipts = await self.store.put(made)  # not by enqueue_many: one coroutine less for each letter
         if self.hub.wants_routine:
@@ -214,7 +243,7 @@ class Redrive:
     async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
         """Keep all of *drafts* or none, in one transaction; any iterable of drafts will do."""
         made = drafts_of(drafts)
-        if self._opened_by != os.getpid():
+        if self._opened_by != THIS.pid:
             await self.open()
         receipts = await self.store.put(made)
         if self.hub.wants_routine:
@@ -253,7 +282,8 @@ class Redrive:
 
     def _outbox_users(self) -> Outboxes:
         if self._outboxes is None or self._outboxes.store is not self.store:
-            self._outboxes = open_outboxes(self.store, self.draft)
+            self._trace()
+            self._outboxes = open_outboxes(self.store, self.draft, self.tracing)
         return self._outboxes
 
     def _tell(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
@@ -273,24 +303,13 @@ class Redrive:
         Raise WorkerExhausted once too many threads hang in handlers that ran out of time.
         """
         await self.open()
+        patience = self.settings.watchdog_seconds if watchdog else None
         worker = self.parts(queues).worker
-        self._running[worker] = asyncio.get_running_loop()
-        guard = Watchdog(self.settings.watchdog_seconds) if watchdog and self.settings.watchdog_seconds else None
-        if guard:
-            guard.start()
-        try:
-            with hearing(worker.stop) if signals else contextlib.nullcontext():
-                return await worker.run(until_idle=until_idle)
-        finally:
-            del self._running[worker]
-            if guard:
-                guard.stop()
+        return await self._running.run(worker, until_idle=until_idle, signals=signals, watchdog=patience)
 
     def stop(self) -> None:
         """Let each `run` finish what runs and end; call again to stop them now. Any thread may call it."""
-        for worker, loop in tuple(self._running.items()):
-            with contextlib.suppress(RuntimeError):  # its loop was closed while it ran: no worker is left to stop
-                loop.call_soon_threadsafe(worker.stop)
+        self._running.stop()
 
     def parts(self, queues: Sequence[str] = ()) -> WorkerParts:
         """Put a worker together without running it: `redrive.testing` drives it by hand."""
@@ -304,6 +323,8 @@ class Redrive:
             clock=self.clock,
             announce=self.hub,
             budgets=declared.budgets,
+            backoffs=declared.backoffs,
+            tracing=self.tracing,
         )
 
     # ------------------------------------------------------------------ opening, looking, closing
@@ -313,7 +334,7 @@ class Redrive:
         while not self._opening.acquire(blocking=False):  # noqa: ASYNC110 - others may open it on loops of their own
             await asyncio.sleep(_LOOK_AGAIN)
         try:
-            if self._opened_by != os.getpid():
+            if self._opened_by != THIS.pid:
                 await self._open()
         finally:
             self._opening.release()
@@ -325,6 +346,7 @@ class Redrive:
     async def _open(self) -> None:
         if self._opened_by and self._url:  # forked: the parent's store is left alone, not even closed
             self._parents, self.store = self.store, open_spooled(self.settings)
+        self._trace()
         await self.store.open()
         if self._declared.queues:
             await self.store.declare(tuple(self._declared.queues.values()))
@@ -334,7 +356,15 @@ class Redrive:
         self._report()
         for prepare in self._on_open:
             await prepare()
-        self._opened_by = os.getpid()
+        self._opened_by = THIS.pid
+
+    def _trace(self) -> None:
+        """Trace what goes in and out of the store, if the application traces."""
+        wanted = self.settings.tracing if self._wants_tracing is None else self._wants_tracing
+        self.tracing = self.tracing or open_tracing(wanted)
+        if self.tracing is not None:
+            self.store = self.tracing.watch(self.store)
+            self.hub.listen(self.tracing.count)
 
     def _report(self) -> None:
         """Tell Sentry of dead letters, if that is set; a fork has a reporter of its own."""
@@ -396,5 +426,7 @@ class Redrive:
         """Return this application with connections of its own, for another event loop."""
         twin = copy.copy(self)
         own = {"store": open_spooled(self.settings), "_opening": threading.Lock(), "_opened_by": 0}
-        twin.__dict__.update(own, _outboxes=None, _running={}, _on_open=[])  # sources prepare the original alone
+        twin.__dict__.update(
+            own, _outboxes=None, _running=RunningWorkers(), _on_open=[]
+        )  # sources prepare the original alone
         return twin

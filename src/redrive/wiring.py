@@ -12,23 +12,26 @@ import secrets
 import socket
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlunsplit
 
+from redrive.core.policy.backoffs import Backoffs
 from redrive.engine.clock import SystemClock
 from redrive.engine.runners.processes.pool import ProcessEngine
 from redrive.engine.runners.tasks import TaskEngine
 from redrive.engine.runners.threads import ThreadEngine
 from redrive.engine.worker.breakers import Dependencies
-from redrive.engine.worker.capacity import Capacity
-from redrive.engine.worker.open_kinds import OpenKinds
 from redrive.engine.worker.processor import Processor
+from redrive.engine.worker.slots.capacity import Capacity
+from redrive.engine.worker.slots.open_kinds import OpenKinds
 from redrive.engine.worker.worker import Worker
 from redrive.errors import NotSupported, SettingsError
 from redrive.settings import load, masked
 from redrive.signals.hub import Hub
 from redrive.signals.log import log_facts, logs_routine
+from redrive.signals.tracing import open_tracing
 from redrive.stores.memory import MemoryStore
 from redrive.stores.sqlite import SqliteStore
 
@@ -38,12 +41,13 @@ if TYPE_CHECKING:
 
     from redrive.core.breaker import BreakerRules
     from redrive.core.budget import BudgetRules
-    from redrive.core.facts import Fact
     from redrive.core.letter import Draft
     from redrive.engine.clock import Clock
     from redrive.engine.handler import Handler
     from redrive.engine.runners.contract import Engine
+    from redrive.engine.worker.facts import Announce
     from redrive.settings import Settings
+    from redrive.signals.otel import OpenTelemetry
     from redrive.signals.sentry import SentryReporter
     from redrive.sources.outbox.users import Outboxes
     from redrive.stores.contract import Store
@@ -59,7 +63,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         _refuse_parameters(url)
-        return MemoryStore()
+        return MemoryStore(warns=True)
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         _refuse_parameters(url)
         return SqliteStore(unquote(rest[1:]))
@@ -74,11 +78,17 @@ class StoreHome:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.clock, self.hub = settings, SystemClock(), Hub()
-        self.store = open_store(settings.url)
+        self.backoffs = Backoffs()
+        self.store = open_spooled(settings)
+        self.tracing: OpenTelemetry | None = None
         self.hub.listen(log_facts, routine=logs_routine())
 
     async def open(self) -> None:
         """Open the store."""
+        self.tracing = self.tracing or open_tracing(self.settings.tracing)
+        if self.tracing is not None:
+            self.store = self.tracing.watch(self.store)
+            self.hub.listen(self.tracing.count)
         await self.store.open()
 
     async def close(self) -> None:
@@ -181,7 +191,7 @@ def open_reporter(settings: Settings) -> SentryReporter | None:
     return report_to(settings.sentry_dsn, release=settings.release)
 
 
-def open_outboxes(store: Store, draft: Callable[..., Draft]) -> Outboxes:
+def open_outboxes(store: Store, draft: Callable[..., Draft], tracing: OpenTelemetry | None = None) -> Outboxes:
     """Return the outbox of *store* for users' own connections; raise NotSupported if it has none."""
     if not store.features.transactions:
         raise NotSupported(
@@ -190,7 +200,7 @@ def open_outboxes(store: Store, draft: Callable[..., Draft]) -> Outboxes:
         )
     from redrive.sources.outbox.users import Outboxes
 
-    return Outboxes(cast("PostgresStore", store), draft)
+    return Outboxes(cast("PostgresStore", store), draft, None if tracing is None else tracing.enqueuing)
 
 
 class WorkerParts(NamedTuple):
@@ -214,8 +224,10 @@ def build_worker(
     settings: Settings,
     *,
     clock: Clock,
-    announce: Callable[[Fact], None],
+    announce: Announce,
     budgets: Mapping[str, BudgetRules | None],
+    backoffs: Backoffs | None = None,
+    tracing: OpenTelemetry | None = None,
 ) -> WorkerParts:
     """Put a worker together for *handlers*; *budgets* are those of queues that say something of theirs."""
     handlers = dict(handlers)  # the worker adds the kinds that handlers such as `kafka.*` meet
@@ -226,9 +238,10 @@ def build_worker(
         prefetch=settings.prefetch,
         generation=settings.generation,
     )
-    tools = _Tools(
-        worker_name(), store, _engines(handlers, capacity, clock), capacity, Dependencies(store, breakers, announce)
-    )
+    engines = _engines(handlers, capacity, clock)
+    if tracing is not None:
+        handlers, engines = _traced(tracing, handlers, engines)
+    tools = _Tools(worker_name(), store, engines, capacity, Dependencies(store, breakers, announce))
     processor = Processor(
         store,
         handlers,
@@ -241,9 +254,23 @@ def build_worker(
         lease=settings.lease_seconds,
         release=settings.release,
         budgets=_asked_for(budgets, handlers, settings.budget),
+        backoffs=backoffs,
     )
     open_kinds = OpenKinds(store, handlers, capacity)
     return WorkerParts(_worker(tools, processor, open_kinds, settings, clock, announce), processor, capacity)
+
+
+def _traced(
+    tracing: OpenTelemetry, handlers: Mapping[str, Handler], engines: Mapping[str, Engine]
+) -> tuple[dict[str, Handler], dict[str, Engine]]:
+    """Put a span around each run of a handler; the engine itself knows nothing of it."""
+    from redrive.signals.otel.engines import Runs, TracedEngine, TracedProcesses, TracedThreads
+
+    runs = Runs(tracing.handling, tracing.handled)
+    called = {kind: replace(handler, call=runs.around(handler.call)) for kind, handler in handlers.items()}
+    kinds = {"async": TracedEngine, "thread": TracedThreads, "process": TracedProcesses}
+    watched = {name: kinds[name](engine, runs) for name, engine in engines.items()}
+    return called, cast("dict[str, Engine]", watched)
 
 
 def _asked_for(
@@ -270,7 +297,7 @@ def _worker(
     open_kinds: OpenKinds,
     settings: Settings,
     clock: Clock,
-    announce: Callable[[Fact], None],
+    announce: Announce,
 ) -> Worker:
     return Worker(
         tools.name,

@@ -13,7 +13,7 @@ import typer
 from redrive.cli.typed import typed, typed_all, typed_query
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the documented JSON instead of a table.")]
-Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns, and cut nothing.")]
+Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns, and shorten nothing.")]
 Query = Annotated[
     str,
     typer.Option(
@@ -21,17 +21,15 @@ Query = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="List at most this many.")]
-Reason = Annotated[str, typer.Option("--reason", callback=typed, help="Why; the audit log keeps it.")]
-By = Annotated[str, typer.Option("--by", callback=typed, help="Who acts; user@host if not given.")]
+Reason = Annotated[str, typer.Option("--reason", callback=typed, help="The reason, for the audit log.")]
+By = Annotated[str, typer.Option("--by", callback=typed, help="Your name in the audit log; default: user@host.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID", callback=typed_all, help="Letters by id: all of them or none.")
 ]
 Group = Annotated[str, typer.Option("--group", callback=typed, help="Letters of this group of failures.")]
 Rate = Annotated[float | None, typer.Option("--rate", help="Act on at most this many letters a second.")]
-Canary = Annotated[
-    int | None, typer.Option("--canary", min=1, help="Act on at most this many letters, to see how they do.")
-]
+Canary = Annotated[int | None, typer.Option("--canary", min=1, help="Act on at most this many letters, as a trial.")]
 Wait = Annotated[
     bool,
     typer.Option(
@@ -39,7 +37,7 @@ Wait = Annotated[
     ),
 ]
 WaitSeconds = Annotated[
-    float | None, typer.Option("--wait-seconds", min=0, help="Wait at most this long (60 s if not given).")
+    float | None, typer.Option("--wait-seconds", min=0, help="Wait at most this many seconds (default: 60).")
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not wait: a worker carries out the plan.")]
 Resume = Annotated[

@@ -18,6 +18,7 @@ from redrive.cli.inbox import commands as inbox
 from redrive.cli.kafka import commands as kafka
 from redrive.cli.look import audit, explain, groups, letters, stats, top
 from redrive.cli.output import note
+from redrive.cli.pipeline import commands as pipeline
 from redrive.cli.run import upkeep, worker
 from redrive.cli.session import Globals
 from redrive.errors import RedriveError, WorkerExhausted
@@ -104,6 +105,7 @@ app.add_typer(queues.app, name="queues")
 app.add_typer(subscriptions.app, name="subscriptions")
 app.add_typer(kafka.app, name="kafka")
 app.add_typer(inbox.app, name="inbox")
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(spool.app, name="spool")
 
 

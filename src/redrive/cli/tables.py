@@ -25,7 +25,8 @@ _WIDEST = 10_000  # columns, where nothing has to fit
 _GAP = 2
 # Texts that are read from their beginning give way first, then names; what is copied or compared never does.
 _TEXTS = ("error", "title", "reason", "rule", "explanation", "then", "why", "kinds")
-_NAMES = ("kind", "queue", "worker", "by", "to", "event", "handler", "key", "replayed")
+_NAMES = ("kind", "queue", "worker", "by", "to", "event", "handler", "key", "replayed", "origin", "tenant", "release",
+          "error_type")  # fmt: skip
 _LEAST = 10  # characters of a text or a name that are always shown
 _COLOURS = {
     "failed": "red",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redrive.app import Redrive
     from redrive.demo.screen import Screen
     from redrive.demo.worker import DemoWorker
-    from redrive.desk.stats import Stats
+    from redrive.desk.look.stats import Stats
 
     Show = Callable[[Mapping[str, int]], None]
 

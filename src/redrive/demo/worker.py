@@ -47,7 +47,7 @@ class DemoWorker:
         return code == 0
 
     async def kill(self) -> None:
-        """End it by kill -9, in the middle of whatever it does."""
+        """End it by kill -9, in the middle of its work."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()

@@ -2,7 +2,7 @@
 The application for code that cannot await.
 
 Owns an event loop in a thread of its own, and hands every call over to that loop, so no method is written twice.
-`faces.py` has the types. Knows no verb: this can call whatever the application can await.
+`faces.py` has the types. Knows no verb: this can call every method that the application can await.
 """
 
 from __future__ import annotations

@@ -12,25 +12,28 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from typing import Never, Unpack
+    from typing import Literal, Never, Unpack
 
     from redrive.core.budget import BudgetRules
     from redrive.core.facts import Fact
     from redrive.core.letter import Draft, Letter
     from redrive.core.plan import Plan
     from redrive.core.policy import RetryPolicy
+    from redrive.core.policy.backoffs import Backoffs
+    from redrive.core.query import Lens
     from redrive.core.sending import Publisher
-    from redrive.desk.acts import Done
-    from redrive.desk.audit import AuditLine
+    from redrive.desk.act.acts import Done
+    from redrive.desk.act.edit import EditedLetter
+    from redrive.desk.act.outcome import PlanOutcome
+    from redrive.desk.act.plan import PlanView, Preview
+    from redrive.desk.act.queues import QueueView
     from redrive.desk.dlq import DlqEventDetail, DlqEvents
-    from redrive.desk.edit import EditedLetter
-    from redrive.desk.explain import Explanation, WhatIf
-    from redrive.desk.group import GroupView
-    from redrive.desk.outcome import PlanOutcome
-    from redrive.desk.plan import PlanView, Preview
-    from redrive.desk.queues import QueueView
-    from redrive.desk.stats import Stats
-    from redrive.desk.views import LetterSheet, Listing
+    from redrive.desk.look.audit import AuditLine
+    from redrive.desk.look.explain import Explanation, WhatIf
+    from redrive.desk.look.group import GroupView
+    from redrive.desk.look.lens import LensView
+    from redrive.desk.look.stats import Stats
+    from redrive.desk.look.views import LetterSheet, Listing
     from redrive.drafts import DraftOptions
     from redrive.engine.handler import Handler
     from redrive.engine.options import BreakerOptions, Options
@@ -60,8 +63,13 @@ class SyncDesk(Protocol):
     def count(self, query: str = "", *, at_most: int = ...) -> int:
         """Count the letters that match, but not beyond *at_most*."""
 
-    def groups(self, query: str = "", *, limit: int = 50) -> list[GroupView]:
-        """Return the failed letters that match in groups, biggest first, each with a verdict."""
+    @overload
+    def groups(
+        self, query: str = "", *, by: Literal["fingerprint"] = "fingerprint", limit: int = 50
+    ) -> list[GroupView]: ...
+
+    @overload
+    def groups(self, query: str = "", *, by: Lens, limit: int = 50) -> list[LensView]: ...
 
     def stats(self, *, weeks: int = ...) -> Stats:
         """Return the books and their breakdowns, and what failed in each of the last *weeks*."""
@@ -254,11 +262,26 @@ class SyncRedrive(Protocol):
         Declare a queue: *concurrency* is per process, the other limits hold over all workers.
 
         *retry_budget* is True, or such as `"ratio=0.2,floor=10,burst=100"`: retries beyond it wait longer than
-        their policy says. False is none, whatever the setting of that name says.
+        their policy says. False is none, even if the setting of that name asks for one.
         """
 
     def breaker(self, name: str, **rules: Unpack[BreakerOptions]) -> None:
         """Declare when the breaker of dependency *name* opens and how it heals; see `BreakerRules`."""
+
+    def backoff(self, name: str, function: Callable[[int], float]) -> None:
+        """
+        Register *function* as the backoff *name*; letters carry the name: `policy="custom:name=…"`.
+
+        It takes the number of the try that failed, counted from 1, and returns seconds. Raise PolicyError unless what
+        it returns is finite, not negative and bounded.
+        """
+
+    @property
+    def backoffs(self) -> Backoffs:
+        """The backoff functions that are registered, by name."""
+
+    def unknown_backoffs(self) -> list[str]:
+        """Return a sentence for each handler whose policy names a backoff function that is not registered."""
 
     def subscribe(self, event: str, *handlers: str) -> None:
         """Let each of *handlers*, which are kinds, have a letter of its own of every event of kind *event*."""

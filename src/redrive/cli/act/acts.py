@@ -72,7 +72,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Give failed letters another cycle. Id, idempotency key and history are kept."""
-    from redrive.desk.outcome import WAIT
+    from redrive.desk.act.outcome import WAIT
 
     limit = WAIT if wait and wait_seconds is None else wait_seconds
     asked = {"rate": rate, "canary": canary, "wait": limit, "reason": reason, "by": by, "yes": yes, "detach": detach}

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from redrive.cli.session import Session
     from redrive.core.plan import Plan
-    from redrive.desk.acts import Done
+    from redrive.desk.act.acts import Done
+    from redrive.desk.act.plan import Preview
     from redrive.desk.desk import Desk
-    from redrive.desk.plan import Preview
 
 _COUNT = 10_000
 _KINDS = 5  # named in a preview; the question below it must stay on the screen
@@ -77,7 +77,7 @@ def carry_out(ctx: typer.Context, order: BulkOrder) -> None:
 
 
 def follow(ctx: typer.Context, plan_id: str, *, rate: float | None, by: str, as_json: bool) -> None:
-    """Have a plan carried out to its end, whatever its verb; print what it came to."""
+    """Have a plan of any verb carried out to its end; print what it came to."""
     with opened(ctx, by=by) as session:
         kept = session.run(session.desk.plan(plan_id))
         order = BulkOrder(verb=kept.verb, resume=plan_id, rate=rate, as_json=as_json)
@@ -126,7 +126,7 @@ async def _wait_for_kafka(desk: Desk) -> bool:
 
 
 def _by_query(session: Session, order: BulkOrder) -> Done:
-    from redrive.desk.acts import nothing
+    from redrive.desk.act.acts import nothing
 
     desk, at_most = session.desk, _EXACT if order.typed else _COUNT
     preview = session.run(desk.preview(order.verb, order.query, at_most=at_most))
@@ -146,7 +146,7 @@ def _by_query(session: Session, order: BulkOrder) -> Done:
 
 def _detached(session: Session, plan: Plan) -> Done:
     from redrive.cli.act.plans import note_if_no_worker
-    from redrive.desk.acts import done
+    from redrive.desk.act.acts import done
 
     note(f"plan {plan.id}; look at it with: redrive plan show {plan.id}")
     note_if_no_worker(session, plan.id)
@@ -160,7 +160,7 @@ def _total(preview: Preview, limit: int | None) -> int | None:
 
 
 async def _run(desk: Desk, order: BulkOrder, plan_id: str, total: int | None = None) -> Done:
-    from redrive.desk.acts import done
+    from redrive.desk.act.acts import done
 
     kept = await desk.plan(plan_id)
     if kept.verb != order.verb:

@@ -16,7 +16,7 @@ from redrive.errors import CopyRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from redrive.desk.copy import Copied
+    from redrive.desk.act.copy import Copied
 
 _SHOWN = 10  # letters that were not copied
 
@@ -48,7 +48,7 @@ def copy(
 
 
 async def _counted(url: str, name: str) -> int:
-    from redrive.desk.copy import letters_of, refuse_running
+    from redrive.desk.act.copy import letters_of, refuse_running
     from redrive.stores.contract import Store
 
     async def work(store: Store) -> int:
@@ -59,7 +59,7 @@ async def _counted(url: str, name: str) -> int:
 
 
 async def _copy(source: str, target: str, by: str, names: tuple[str, str], progress: Callable[[int], object]) -> Copied:
-    from redrive.desk.copy import copy as carry_over
+    from redrive.desk.act.copy import copy as carry_over
     from redrive.stores.contract import Store
 
     async def into(store: Store) -> Copied:

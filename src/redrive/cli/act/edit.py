@@ -18,14 +18,14 @@ from redrive.cli.options import AsJson, By, Reason, Yes
 from redrive.cli.output import emit, note, say
 from redrive.cli.session import opened
 from redrive.cli.typed import typed
-from redrive.core.ids import short
+from redrive.core.letter.ids import short
 from redrive.errors import MoveRefused, PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redrive.core.letter import Letter
-    from redrive.desk.edit import Sheet
+    from redrive.desk.act.edit import Sheet
 
 
 def edit(
@@ -56,7 +56,7 @@ def edit(
 
 
 def _given(before: Letter, payload: str) -> bytes:
-    from redrive.desk.edit import payload_from, sheet_for
+    from redrive.desk.act.edit import payload_from, sheet_for
 
     sheet = sheet_for(before)
     raw = raw_bytes(payload)
@@ -68,7 +68,7 @@ def _given(before: Letter, payload: str) -> bytes:
 @contextmanager
 def _edited(before: Letter) -> Iterator[bytes]:
     """Give what the operator made of the payload; their text stays in its file unless all goes well with it."""
-    from redrive.desk.edit import payload_from, sheet_for
+    from redrive.desk.act.edit import payload_from, sheet_for
 
     sheet = sheet_for(before)
     path = _opened_in_editor(sheet)
@@ -116,7 +116,7 @@ def _text(raw: bytes) -> str:
 
 
 def _show_and_ask(before: Letter, changed: bytes, *, yes: bool, as_json: bool) -> None:
-    from redrive.desk.edit import diff
+    from redrive.desk.act.edit import diff
 
     after = msgspec.structs.replace(before, payload=changed, payload_version=before.payload_version + 1)
     (note if as_json else say)(diff(before, after), lines=True)

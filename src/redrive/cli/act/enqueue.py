@@ -10,10 +10,10 @@ import typer
 
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
-from redrive.cli.session import with_store
+from redrive.cli.session import settings_of, with_store
 from redrive.cli.typed import typed
-from redrive.core.letter import UniqueIn
-from redrive.core.media import is_json
+from redrive.core.letter import AfterFailure, UniqueIn
+from redrive.core.letter.media import is_json
 from redrive.errors import DraftError, PayloadError
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def enqueue(
         list[str] | None,
         typer.Option(help="The id of a letter that must be delivered first; may be given several times."),
     ] = None,
+    after_failure: Annotated[
+        AfterFailure, typer.Option(help="What it does when one of them is dead: wait, run or fail.")
+    ] = "wait",
     metadata: Annotated[
         list[str] | None,
         typer.Option("--meta", metavar="NAME=VALUE", help="Metadata of the letter; may be given several times."),
@@ -67,6 +70,7 @@ def enqueue(
 ) -> None:
     """Enqueue a letter. It is durable when the command returns."""
     from redrive.drafts import make_draft
+    from redrive.signals.tracing import open_tracing
 
     draft = make_draft(
         kind,
@@ -81,10 +85,12 @@ def enqueue(
         delay=delay,
         policy=policy,
         after=after or (),
+        after_failure=after_failure,
         metadata=_pairs([typed(pair) for pair in metadata or []]),
         tenant=tenant,
     )
-    [receipt] = with_store(ctx, lambda store: _put(store, draft), create=True)
+    tracing = open_tracing(settings_of(ctx).tracing)
+    [receipt] = with_store(ctx, lambda store: _put(tracing.watch(store) if tracing else store, draft), create=True)
     if as_json:
         return emit(receipt)
     return say(
@@ -95,7 +101,7 @@ def enqueue(
 async def _put(store: Store, draft: Draft) -> list[Receipt]:
     from msgspec.structs import replace
 
-    from redrive.desk.ids import whole_ids
+    from redrive.desk.look.ids import whole_ids
 
     return await store.put([replace(draft, after=tuple(await whole_ids(store, draft.after)))])
 
@@ -105,7 +111,7 @@ def payload_bytes(text: str, content_type: str) -> bytes:
     raw = raw_bytes(text)
     if not is_json(content_type):
         return raw
-    from redrive.desk.views import pretty_json
+    from redrive.desk.look.views import pretty_json
 
     compact = pretty_json(raw, indent=-1)
     if compact is None:
@@ -117,7 +123,7 @@ def payload_bytes(text: str, content_type: str) -> bytes:
 
 
 def raw_bytes(text: str) -> bytes:
-    """Return the bytes that *text* stands for, whatever they are."""
+    """Return the bytes that *text* stands for, also those that are no valid text."""
     if text == "-":
         return sys.stdin.buffer.read()
     if not text.startswith("@"):

@@ -2,7 +2,7 @@
 How the letters of a bulk verb did, on the command line.
 
 Owns the lines with which a bulk verb ends: where to look, how the letters of a canary did, how to go on.
-Knows no store: `desk/outcome.py` says what an outcome is.
+Knows no store: `desk/act/outcome.py` says what an outcome is.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from redrive.cli.output import letters, note, say
 
 if TYPE_CHECKING:
-    from redrive.desk.acts import Done
+    from redrive.desk.act.acts import Done
+    from redrive.desk.act.outcome import PlanOutcome
     from redrive.desk.desk import Desk
-    from redrive.desk.outcome import PlanOutcome
 
 
 async def wait_for(desk: Desk, done: Done, seconds: float) -> PlanOutcome | None:
@@ -54,6 +54,6 @@ def _counts(seen: PlanOutcome) -> list[tuple[int, str]]:
 
 
 def _listing(plan: str, status: str = "") -> str:
-    from redrive.desk.outcome import query_of
+    from redrive.desk.act.outcome import query_of
 
     return f"redrive ls -q {shlex.quote(f'{query_of(plan)} {status}'.strip())}"

@@ -15,7 +15,7 @@ from redrive.cli.typed import typed
 
 if TYPE_CHECKING:
     from redrive.cli.session import Session
-    from redrive.desk.plan import PlanView
+    from redrive.desk.act.plan import PlanView
 
 _COLUMNS = ("plan", "verb", "state", "letters", "by", "reason", "query", "created")
 _STATES = ("running", "paused", "halted", "done")
@@ -38,7 +38,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="List, run, 
 @app.command()
 def ls(ctx: typer.Context, state: State = None, limit: Limit = 50, wide: Wide = False, as_json: AsJson = False) -> None:
     """List plans, newest first."""
-    from redrive.desk.plan import Plans
+    from redrive.desk.act.plan import Plans
 
     found = Plans(plans=with_desk(ctx, lambda desk: desk.plans(state, limit=limit)))
     if as_json:
@@ -51,7 +51,7 @@ def ls(ctx: typer.Context, state: State = None, limit: Limit = 50, wide: Wide = 
 @app.command()
 def show(ctx: typer.Context, plan: Plan, as_json: AsJson = False) -> None:
     """Show a plan: what it does, and how far it is."""
-    from redrive.desk.plan import view
+    from redrive.desk.act.plan import view
 
     found = view(with_desk(ctx, lambda desk: desk.plan(plan)))
     if as_json:

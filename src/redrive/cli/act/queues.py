@@ -13,7 +13,7 @@ from redrive.cli.tables import show_table
 from redrive.cli.typed import typed
 
 if TYPE_CHECKING:
-    from redrive.desk.queues import QueueView
+    from redrive.desk.act.queues import QueueView
 
 _COLUMNS = ("queue", "pending", "in flight", "failed", "paused", "reason", "ordered", "max size", "rate", "at once")
 _SPARE = "in flight,paused,reason,ordered,max size,rate,at once"
@@ -33,7 +33,7 @@ def default(ctx: typer.Context, wide: Wide = False, as_json: AsJson = False) -> 
 @app.command("ls")
 def listing(ctx: typer.Context, limit: Limit = 1_000, wide: Wide = False, as_json: AsJson = False) -> None:
     """List every queue that was declared or has letters."""
-    from redrive.desk.queues import Queues
+    from redrive.desk.act.queues import Queues
 
     found = Queues(queues=with_desk(ctx, lambda desk: desk.queues())[:limit])
     if as_json:

@@ -29,7 +29,7 @@ def default(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command("ls")
 def listing(ctx: typer.Context, limit: Limit = 1_000, wide: Wide = False, as_json: AsJson = False) -> None:
     """List every subscription."""
-    from redrive.desk.subscriptions import Subscriptions
+    from redrive.desk.act.subscriptions import Subscriptions
 
     found = Subscriptions(subscriptions=with_desk(ctx, lambda desk: desk.subscriptions())[:limit])
     if as_json:

@@ -45,7 +45,7 @@ def sources_of(settings: Settings, name: str | None, given: dict[str, Any]) -> S
 
     options = {key: value for key, value in given.items() if value}
     if name is not None:
-        return [read_source(name, options)]
+        return [read_source(name, _table(settings, name) | options)]
     if options:
         written = ", ".join(f"--{key.rstrip('s').replace('_', '-')}" for key in options)
         raise SettingsError([f"{written} says something about one source; name it with --source"])
@@ -54,3 +54,19 @@ def sources_of(settings: Settings, name: str | None, given: dict[str, Any]) -> S
         way_out = "name one (--source github --secret env:GITHUB_SECRET), or write [inbox.sources.github]"
         raise SettingsError([f"there is no source; {way_out}"])
     return found
+
+
+def _table(settings: Settings, name: str) -> dict[str, Any]:
+    """Return what the settings say of the source *name*; raise SettingsError if neither they nor a preset know it."""
+    from redrive.core.checks.did_you_mean import did_you_mean
+    from redrive.sources.webhook.source import PRESETS
+
+    tables = settings.inbox.get("sources")
+    written = tables if isinstance(tables, dict) else {}
+    if name in written or name in PRESETS:
+        found = written.get(name)
+        return dict(found) if isinstance(found, dict) else {}
+    presets, known = ", ".join(PRESETS), ", ".join(written) or "none"
+    hint = did_you_mean(name, [*written, *PRESETS])
+    problem = f"there is no source {name!r}: it must be one of {presets}, or of [inbox.sources] in redrive.toml"
+    raise SettingsError([f"{problem} ({known}){hint}"])

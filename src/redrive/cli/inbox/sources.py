@@ -30,7 +30,11 @@ def sources(ctx: typer.Context, admin_address: AdminAddress = ADMIN, as_json: As
         return emit({"sources": lines, "running": bool(live)})
     columns = ("name", "preset", "signed", "secrets", "events", "forward", "letters", "last", "refusals")
     show_table("", columns, ([line[column] for column in columns] for line in lines))
-    return None if live else say(f"no inbox answers on {admin_address}: refusals are not known")
+    return (
+        None
+        if live
+        else say(f"no inbox answers on {admin_address}: refusals are not known; name another by --admin-address")
+    )
 
 
 def _line(source: Source, kept: tuple[int, Any], live: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def _line(source: Source, kept: tuple[int, Any], live: dict[str, Any]) -> dict[s
         "signed": not source.insecure,
         "secrets": len(source.secrets),
         "events": list(source.events),
-        "forward": repr(source.forward) if source.forward else None,
+        "forward": source.forward.destination if source.forward else None,
         "letters": kept[0],
         "last": kept[1],
         "results": live.get("results", {}),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from redrive.cli.kafka.options import Servers
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit, say
 from redrive.cli.session import settings_of
@@ -23,17 +24,15 @@ def collect(
     ctx: typer.Context,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Dead-letter topics, or globs such as '*.dlq'.")],
     *,
-    servers: Annotated[
-        str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")
-    ] = None,
-    group: Annotated[str, typer.Option(help="The consumer group that keeps its progress.")] = "redrive-collect",
-    queue: Annotated[str, typer.Option(help="The queue that keeps the letters.")] = "kafka",
-    once: Annotated[bool, typer.Option("--once", help="End once everything there is now is done.")] = False,
+    servers: Servers = None,
+    group: Annotated[str, typer.Option(help="The consumer group that commits the progress.")] = "redrive-collect",
+    queue: Annotated[str, typer.Option(help="The queue to keep the letters in.")] = "kafka",
+    once: Annotated[bool, typer.Option("--once", help="Collect what is there now, then end.")] = False,
     send: Annotated[bool, typer.Option("--send/--no-send", help="Send replayed letters back to their topics.")] = True,
     allow: Annotated[list[str] | None, typer.Option(help="Send only to this topic; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Keep dead letters of topics as failed letters. Replayed letters are sent back to their topics."""
+    """Keep dead letters of Kafka topics as failed letters. Sends replayed ones back to their topics."""
     import asyncio
 
     from redrive.app import Redrive
@@ -63,13 +62,14 @@ async def _run(
     async with app:
         collector = Collector(config, topics, app.store, group=group, queue=queue)
         try:
-            await _work(app, collector, once=once, send=send)
+            await collect_and_send(app, collector, once=once, send=send)
         finally:
             sender.close()
     return {"collected": collector.collected, "known": collector.known, "sent_home": sum(sent)}
 
 
-async def _work(app: Redrive, collector: Collector, *, once: bool, send: bool) -> None:
+async def collect_and_send(app: Redrive, collector: Collector, *, once: bool, send: bool) -> None:
+    """Run *collector* and, with *send*, the worker of *app* until stopped or, with *once*, until both are done."""
     import asyncio
     import signal
 

@@ -24,16 +24,23 @@ if TYPE_CHECKING:
 
 def consume(
     ctx: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="A ParallelConsumer or a worker: shop:consumer.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="A ParallelConsumer or a worker function, as module:name, such as shop:consumer."
+        ),
+    ],
     *,
-    topic: Annotated[list[str] | None, typer.Option(help="For a worker: what to consume.")] = None,
-    group: Annotated[str, typer.Option(help="For a worker: the consumer group.")] = "",
+    topic: Annotated[
+        list[str] | None, typer.Option(help="For a worker function: the topic to consume; may be repeated.")
+    ] = None,
+    group: Annotated[str, typer.Option(help="For a worker function: the consumer group.")] = "",
     ordering: Annotated[
-        str | None, typer.Option(help="For a worker: key_hash (if absent), partition or unordered.")
+        str | None, typer.Option(help="For a worker function: key_hash (the default), partition or unordered.")
     ] = None,
     servers: Servers = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Run so many processes, each a member of the group; restart dead ones.")
+        int, typer.Option(min=1, help="Number of processes, each a member of the group; one that dies is restarted.")
     ] = 1,
     metrics_port: Annotated[
         int | None,
@@ -41,15 +48,15 @@ def consume(
             min=1,
             max=65_535,
             envvar="REDRIVE_METRICS_PORT",
-            help="Serve Prometheus metrics here; the second process on the next port, and so on.",
+            help="Serve Prometheus metrics on this port; with --processes, each further process uses the next port.",
         ),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(envvar="REDRIVE_METRICS_HOST", help="The address that metrics are served on.")
+        str, typer.Option(envvar="REDRIVE_METRICS_HOST", help="The address to serve metrics on.")
     ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
-    """Consume until stopped. SIGTERM or SIGINT drains, commits and leaves the group."""
+    """Consume topics until stopped. SIGTERM or SIGINT finishes running records, commits and leaves the group."""
     import asyncio
 
     from redrive.cli.run.supervisor import hold_lifeline, slot

@@ -65,14 +65,16 @@ def ls(
 @dlq.command()
 def peek(
     topic: Topic,
-    offset: Annotated[int | None, typer.Argument(min=0, help="Which one; the newest if absent.")] = None,
+    offset: Annotated[
+        int | None, typer.Argument(min=0, help="The offset of the letter; default: the newest letter.")
+    ] = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, help="In which partition; with an offset 0, if absent, else any.")
+        int | None, typer.Option(min=0, help="Its partition; default: 0 if an offset is given, otherwise any.")
     ] = None,
     servers: Servers = None,
-    _as_json: Annotated[bool, typer.Option("--json", help="It is always printed as JSON.")] = True,
+    _as_json: Annotated[bool, typer.Option("--json", help="Accepted for symmetry: the output is always JSON.")] = True,
 ) -> None:
-    """Show one dead letter as JSON, with headers and payload. Takes the newest, or that at an offset."""
+    """Show one dead letter as JSON, with headers and payload. Shows the newest, or the one at an offset."""
     from redrive.sources.kafka.replay.replay import browse, newest
 
     if offset is None:
@@ -90,7 +92,7 @@ def peek(
 
 @dlq.command()
 def stats(topic: Topic, servers: Servers = None, as_json: AsJson = False) -> None:
-    """Count dead letters by why they died."""
+    """Count dead letters by disposition and exception."""
     from collections import Counter
 
     from redrive.sources.kafka.replay.replay import browse

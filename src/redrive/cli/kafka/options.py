@@ -16,19 +16,23 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.replay.filter import Filter
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic, such as orders.dlq.")]
-Servers = Annotated[str | None, typer.Option("--servers", help="The brokers; KAFKA_BOOTSTRAP_SERVERS if absent.")]
-Disposition = Annotated[str | None, typer.Option(help="Only those that died of this, such as timeout.")]
-Exception_ = Annotated[str | None, typer.Option("--exception", help="Only those that died of this exception.")]
-Key = Annotated[str | None, typer.Option(help="Only those of this key, as `dlq ls --json` writes it.")]
-Partition = Annotated[int | None, typer.Option(min=0, help="Only those of this partition.")]
-First = Annotated[int | None, typer.Option("--from-offset", min=0, help="Only those from this offset on.")]
-Last = Annotated[int | None, typer.Option("--to-offset", min=0, help="Only those up to this offset.")]
-Header = Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only those with this header.")]
+Servers = Annotated[str | None, typer.Option("--servers", help="Bootstrap servers; default: KAFKA_BOOTSTRAP_SERVERS.")]
+Disposition = Annotated[str | None, typer.Option(help="Only dead letters with this disposition, such as timeout.")]
+Exception_ = Annotated[str | None, typer.Option("--exception", help="Only dead letters with this exception.")]
+Key = Annotated[str | None, typer.Option(help="Only dead letters with this key, as `dlq ls --json` writes it.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="Only this partition of the dead-letter topic.")]
+First = Annotated[int | None, typer.Option("--from-offset", min=0, help="Only offsets from this one on.")]
+Last = Annotated[int | None, typer.Option("--to-offset", min=0, help="Only offsets up to and including this one.")]
+Header = Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only dead letters with this header.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only those from this time on: ISO 8601, or 2h, 3d ago.")
+    str | None,
+    typer.Option(metavar="TIME", help="Only since this time: ISO 8601, or a span before now such as 2h or 3d."),
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those up to this time: ISO 8601, or 2h, 3d ago.")]
-MaxReplays = Annotated[int, typer.Option(min=1, help="Leave those that were replayed so often.")]
+Until = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Only until this time: ISO 8601, or a span before now such as 2h or 3d."),
+]
+MaxReplays = Annotated[int, typer.Option(min=1, help="Skip dead letters that were replayed this many times already.")]
 
 
 def config_of(servers: str | None) -> KafkaConfig:
@@ -45,7 +49,7 @@ def filter_of(
     """Return the filter that these options describe."""
     from redrive.sources.kafka.replay.filter import Filter
 
-    return Filter(key=plain_key(key), header=_pair(header), since=_moment(since), until=_moment(until), **plain)
+    return Filter(key=plain_key(key), header=_pair(header), since=moment_of(since), until=moment_of(until), **plain)
 
 
 def plain_key(text: str | None) -> str | None:
@@ -67,7 +71,7 @@ def _pair(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-def _moment(text: str | None) -> int | None:
+def moment_of(text: str | None) -> int | None:
     """Return *text*, an instant or a span before now, in ms since the epoch."""
     from datetime import UTC, datetime
 

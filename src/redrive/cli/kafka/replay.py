@@ -39,19 +39,26 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.replay.replay import ReplayReport
 
 
+Everything = Annotated[bool, typer.Option("--all", help="Replay all dead letters; required if no filter is given.")]
+Allow = Annotated[
+    list[str] | None, typer.Option(help="A further topic that dead letters may be sent to; may be repeated.")
+]
+Rate = Annotated[float | None, typer.Option(min=0.1, help="Send at most this many letters per second.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and send nothing.")]
+Transactional = Annotated[
+    bool, typer.Option("--transactional", help="Send letters and commit progress in one Kafka transaction.")
+]
+
+
 def replay(
     ctx: typer.Context, topic: Topic, *, servers: Servers = None, disposition: Disposition = None,
     exception: Exception_ = None, key: Key = None, header: Header = None, since: Since = None, until: Until = None,
     partition: Partition = None, first: First = None, last: Last = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them; needed where there is no filter.")] = False,
-    allow: Annotated[list[str] | None, typer.Option(help="Another topic that may be written to.")] = None,
-    max_replays: MaxReplays = 3,
-    rate: Annotated[float | None, typer.Option(min=0.1, help="So many a second.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    transactional: Annotated[bool, typer.Option("--transactional", help="Send and commit in one transaction.")] = False,
+    everything: Everything = False, allow: Allow = None, max_replays: MaxReplays = 3, rate: Rate = None,
+    dry_run: DryRun = False, transactional: Transactional = False,
     reason: Reason = "", by: By = "", yes: Yes = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Send dead letters back to the topic they came from. The same command continues where it stopped."""
+    """Send dead letters back to the topic they came from. Run the same command again to continue after a stop."""
     from redrive.sources.kafka.replay import replay as replays
     from redrive.sources.kafka.replay.other_replays import other_replays
 

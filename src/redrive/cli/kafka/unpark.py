@@ -15,7 +15,7 @@ from redrive.cli.kafka.options import MaxReplays, Servers, Topic, config_of, pla
 from redrive.cli.options import AsJson, By, Reason
 from redrive.cli.output import emit, note, say
 
-ParkedKey = Annotated[str, typer.Argument(metavar="KEY", help="The key that is parked, as `dlq parked` shows it.")]
+ParkedKey = Annotated[str, typer.Argument(metavar="KEY", help="The parked key, as `dlq parked` shows it.")]
 
 
 def unpark(
@@ -29,7 +29,7 @@ def unpark(
     by: By = "",
     as_json: AsJson = False,
 ) -> None:
-    """Let the records of a parked key run again. Its dead letters are sent back first, in their order."""
+    """Let the records of a parked key run again. Sends its dead letters back first, in order."""
     from redrive.sources.kafka.replay import unpark as parked
 
     meant = plain_key(key) or ""

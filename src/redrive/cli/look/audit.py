@@ -8,12 +8,12 @@ from redrive.cli.options import AsJson, Limit, Wide
 from redrive.cli.output import emit, say
 from redrive.cli.session import with_desk
 from redrive.cli.tables import show_table
-from redrive.core.ids import short
+from redrive.core.letter.ids import short
 
 
 def audit(ctx: typer.Context, limit: Limit = 100, wide: Wide = False, as_json: AsJson = False) -> None:
     """List the newest acts of operators, newest first."""
-    from redrive.desk.audit import AuditLog
+    from redrive.desk.look.audit import AuditLog
 
     log = AuditLog(entries=with_desk(ctx, lambda desk: desk.audit(limit=limit)))
     if as_json:

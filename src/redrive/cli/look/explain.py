@@ -13,7 +13,7 @@ from redrive.cli.tables import show_table
 from redrive.cli.typed import typed
 
 if TYPE_CHECKING:
-    from redrive.desk.explain import Explanation, TryExplained, WhatIf
+    from redrive.desk.look.explain import Explanation, TryExplained, WhatIf
 
 _COLUMNS = ("try", "at", "error", "category", "then", "waited s")  # the story above has the rest, a line a try
 

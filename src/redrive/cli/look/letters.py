@@ -12,11 +12,11 @@ from redrive.cli.plain import plain
 from redrive.cli.session import with_desk
 from redrive.cli.tables import cell, show_facts, show_table
 from redrive.cli.typed import typed
-from redrive.core.ids import short
+from redrive.core.letter.ids import short
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
-    from redrive.desk.views import LetterRow, LetterSheet
+    from redrive.desk.look.views import LetterRow, LetterSheet
 
 _COLUMNS = ("id", "kind", "status", "tries", "error", "updated")
 _WIDE = ("id", "queue", "kind", "status", "tries", "key", "error", "category", "group", "due", "updated")
@@ -53,7 +53,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show all that is kept of a letter, payload included."""
-    from redrive.desk.views import sheet as sheet_of
+    from redrive.desk.look.views import sheet as sheet_of
 
     letter = with_desk(ctx, lambda desk: desk.show(letter_id))
     sheet = sheet_of(letter)
@@ -122,6 +122,7 @@ def _facts(sheet: LetterSheet) -> list[tuple[str, object]]:
         *((name, getattr(one, name)) for name in times),
         *((name, getattr(sheet, name)) for name in kept),
         ("after", sheet.after),
+        ("after_failure", sheet.after_failure if sheet.after else None),
         ("headers", [f"{header.name}={header.value}" for header in sheet.headers]),
         ("metadata", sheet.metadata or None),
         ("payload_version", sheet.payload_version),
@@ -145,7 +146,7 @@ def _print_history(sheet: LetterSheet, *, wide: bool) -> None:
 
 
 def _print_payload(letter: Letter) -> None:
-    from redrive.desk.edit import sheet_for
+    from redrive.desk.act.edit import sheet_for
 
     form = sheet_for(letter)
     say(f"payload ({cell(letter.content_type)}, {len(letter.payload)} bytes, as {form.form}):")

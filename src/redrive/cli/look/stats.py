@@ -10,10 +10,10 @@ from redrive.cli.options import AsJson, Wide
 from redrive.cli.output import emit, letters, say, tell
 from redrive.cli.session import with_desk
 from redrive.cli.tables import moment, show_table
-from redrive.core.ids import short
+from redrive.core.letter.ids import short
 
 if TYPE_CHECKING:
-    from redrive.desk.stats import FailedWeek, Stats
+    from redrive.desk.look.stats import FailedWeek, Stats
     from redrive.stores.contract import Histories
 
 STATES = ("enqueued", "pending", "in_flight", "delivered", "failed", "archived", "purged")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from redrive.desk.desk import Desk
-    from redrive.desk.group import GroupView
-    from redrive.desk.stats import Stats
+    from redrive.desk.look.group import GroupView
+    from redrive.desk.look.stats import Stats
 
 _GROUPS = 6
 _REMARKS = 5

@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from redrive.cli.output import note
+from redrive.core.policy import RetryPolicy
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 LIFELINE = "REDRIVE_LIFELINE"  # the file descriptor that ends with the supervisor
 SLOT = "REDRIVE_SLOT"  # which of the processes it is, from 0; a restarted one has its predecessor's
-_FIRST_REST = 0.5
-_LONGEST_REST = 30.0
+_RESTS = RetryPolicy.exponential(0.5, 30.0, jitter="none")  # before a worker that died is started again
 _STEADY = 60.0  # seconds; a worker that lived this long is restarted without a longer rest
 
 
@@ -40,8 +40,8 @@ def supervise(command: Sequence[str], count: int, *, until_idle: bool) -> int:
 class Supervisor:
     """Runs processes and remembers whether it was told to stop."""
 
-    def __init__(self, command: Sequence[str], *, until_idle: bool, first_rest: float = _FIRST_REST) -> None:
-        self._command, self._until_idle, self._first_rest = command, until_idle, first_rest
+    def __init__(self, command: Sequence[str], *, until_idle: bool, rests: RetryPolicy = _RESTS) -> None:
+        self._command, self._until_idle, self._rests = command, until_idle, rests
         self._stopping = asyncio.Event()
         self._running: set[Process] = set()
         self._lifeline = -1
@@ -49,14 +49,14 @@ class Supervisor:
     async def run(self, count: int) -> int:
         """Keep *count* processes until all of them are done or told to stop."""
         loop = asyncio.get_running_loop()
-        self._lifeline, held = os.pipe()
+        self._lifeline, end = os.pipe()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         try:
             codes = await asyncio.gather(*(self._keep(slot) for slot in range(count)))
         finally:
             os.close(self._lifeline)
-            os.close(held)
+            os.close(end)
         return 1 if any(codes) else 0
 
     def stop(self) -> None:
@@ -67,18 +67,18 @@ class Supervisor:
 
     async def _keep(self, slot: int) -> int:
         """Run one process after the other in *slot*; return the last one's code."""
-        rest = self._first_rest
+        deaths = 0  # in a row
         while True:
             began = asyncio.get_running_loop().time()
             code = await self._once(slot)
             if self._stopping.is_set() or (self._until_idle and code == 0):
                 return code
             lived = asyncio.get_running_loop().time() - began
-            rest = self._first_rest if lived > _STEADY else rest
+            deaths = 1 if lived > _STEADY else deaths + 1
+            rest = self._rests.delay(deaths, 0.0)
             note(f"redrive: worker {slot + 1} {_ending(code)} after {lived:.1f} s; starting it again in {rest:g} s")
             if await self._told_to_stop(rest):
                 return code
-            rest = min(2 * rest, _LONGEST_REST)
 
     async def _once(self, slot: int) -> int:
         process = await asyncio.create_subprocess_exec(
@@ -116,9 +116,9 @@ def slot() -> int:
 
 def hold_lifeline() -> None:
     """In a supervised worker: ask this process to stop as soon as the supervisor is gone."""
-    held = os.environ.pop(LIFELINE, "")
-    if held:
-        threading.Thread(target=_watch, args=(int(held),), name="redrive-lifeline", daemon=True).start()
+    lifeline = os.environ.pop(LIFELINE, "")
+    if lifeline:
+        threading.Thread(target=_watch, args=(int(lifeline),), name="redrive-lifeline", daemon=True).start()
 
 
 def _watch(lifeline: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -10,12 +11,14 @@ import typer
 
 from redrive.cli.options import AsJson
 from redrive.cli.output import counted, emit, note, say
+from redrive.cli.run import backoffs
 from redrive.cli.session import absent_file, refuse_unusable, settings_of, with_store
 from redrive.errors import RedriveError, SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from redrive.app import Redrive
     from redrive.settings import Settings
     from redrive.stores.contract import Store
 
@@ -88,9 +91,12 @@ def _checked(ctx: typer.Context) -> Checked:
         settings = settings_of(ctx)
     except SettingsError as error:
         return Checked(ok=False, url=None, problems=error.problems)
-    unusable = _store_problems(ctx, settings.url)
-    problems = [*unusable, *_app_problems(settings), *_inbox_problems(settings)]
-    notes = [] if unusable else _notes(settings.url)
+    named: Counter[str] = Counter()
+    unusable = _store_problems(ctx, settings.url, named)
+    app, unloadable = _app(settings)
+    unknown = [] if app is None else backoffs.problems_of(app, named)
+    problems = [*unusable, *unloadable, *unknown, *_inbox_problems(settings)]
+    notes = [*([] if unusable else _notes(settings.url)), *backoffs.notes_of(app, named)]
     return Checked(ok=not problems, url=masked(settings.url), problems=problems, notes=notes)
 
 
@@ -101,13 +107,14 @@ def _notes(url: str) -> list[str]:
     return [f"{str(absent)!r} does not exist yet: `redrive enqueue` or a worker creates it at first use"]
 
 
-def _store_problems(ctx: typer.Context, url: str) -> list[str]:
+def _store_problems(ctx: typer.Context, url: str, named: Counter[str]) -> list[str]:
+    """Return what is wrong with the store; add the backoff functions that its letters name to *named*."""
     try:
         absent = absent_file(url)
         if absent is not None:  # the first worker makes it; a check writes nothing
             refuse_unusable(url)
             return _place_problems(absent)
-        with_store(ctx, _look)
+        named.update(with_store(ctx, backoffs.carried))
     except SettingsError as error:
         return error.problems
     except RedriveError as error:
@@ -122,15 +129,14 @@ def _place_problems(absent: Path) -> list[str]:
     return [f"cannot create {str(absent)!r}: {folder!r} is no folder that this user may write to; name another file"]
 
 
-def _app_problems(settings: Settings) -> list[str]:
+def _app(settings: Settings) -> tuple[Redrive | None, list[str]]:
+    """Return the application that the settings name, if any, and why it cannot be loaded."""
     from redrive.cli.run.worker import load
 
     try:
-        if settings.app is not None:
-            load(settings.app)
+        return (None if settings.app is None else load(settings.app)), []
     except RedriveError as error:
-        return [str(error)]
-    return []
+        return None, [str(error)]
 
 
 def _inbox_problems(settings: Settings) -> list[str]:
