@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
+import gc
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +20,22 @@ if TYPE_CHECKING:
 STEADY = "REDRIVE_TEST_STEADY" in os.environ
 settings.register_profile("redrive", deadline=None, derandomize=STEADY, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("redrive")
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over the collected tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+# A run whose tests are done ends within seconds, unless a test left a thread behind that never ends.
+SECONDS_TO_END = 60
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End a run that hangs after its last test, and show where. (A worker of xdist waits here for the others.)"""
+    if not hasattr(session.config, "workerinput"):
+        faulthandler.dump_traceback_later(SECONDS_TO_END, file=sys.__stderr__, exit=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

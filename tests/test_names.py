@@ -11,12 +11,10 @@ STORES = {"stores/memory", "stores/sqlite", "stores/postgres"}
 # Drivers do the same job for another server or library, so the same name means the same thing in each of them.
 TWINS = {
     "Act": STORES,
-    "Clause": STORES,
     "Compiled": STORES,
     "NextPage": STORES,
-    "Taker": STORES,
+    "Claimer": STORES,
     "Transaction": STORES,
-    "Watched": STORES,
     "Awaited": {"sources/outbox/drivers"},
     "Blocking": {"sources/outbox/drivers"},
     # the workflow queue's users know its own by this name; its values stand for policies of core

@@ -45,10 +45,10 @@ def test_every_room_keeps_to_its_place():
 @pytest.mark.parametrize(
     ("module", "line", "complaint"),
     [
-        ("core/letter.py", "import asyncio", "redrive.core is not allowed to import asyncio"),
-        ("core/letter.py", "import time", "redrive.core is not allowed to import time"),
+        ("core/letter/letter.py", "import asyncio", "redrive.core is not allowed to import asyncio"),
+        ("core/letter/letter.py", "import time", "redrive.core is not allowed to import time"),
         (
-            "core/letter.py",
+            "core/letter/letter.py",
             "from redrive.stores import contract",
             "redrive.core is not allowed to import redrive.stores",
         ),

@@ -32,6 +32,7 @@ def counts(monkeypatch):
         (("ls",), None),
         (("stats",), None),
         (("groups",), None),
+        (("groups", "--by", "origin"), None),
         (("audit",), None),
         (("top", "--once"), None),
         (("queues", "ls"), None),

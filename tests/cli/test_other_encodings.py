@@ -8,6 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
+from redrive import cli
 
 ENGLISH = {**os.environ, "PYTHONUTF8": "1"}
 CAFE = b"caf\xe9"  # in Latin-1
@@ -19,6 +22,13 @@ def run(url: str, *arguments: bytes | str, code: int = 0) -> str:
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
+
+
+def in_this_process(url: str, *arguments: bytes | str, code: int = 0) -> str:
+    """Run a command without a process of its own: Python gives it bytes that are no UTF-8 as `os.fsdecode` does."""
+    done = CliRunner().invoke(cli.app, ["--url", url, *map(os.fsdecode, arguments)])
+    assert done.exit_code == code, done.output
+    return done.output
 
 
 @pytest.fixture
@@ -39,10 +49,10 @@ def test_a_payload_is_kept_byte_by_byte(url):
 
 
 def test_an_act_is_carried_out_whatever_its_reason(url):
-    letter = run(url, "enqueue", "kind", "{}").strip()
-    run(url, "queues", "pause", CAFE, "--reason", CAFE, "--by", CAFE)
-    run(url, "cancel", letter, "--reason", CAFE, "--by", CAFE)
-    assert run(url, "audit").count("caf\\xe9") >= 4
+    letter = in_this_process(url, "enqueue", "kind", "{}").strip()
+    in_this_process(url, "queues", "pause", CAFE, "--reason", CAFE, "--by", CAFE)
+    in_this_process(url, "cancel", letter, "--reason", CAFE, "--by", CAFE)
+    assert in_this_process(url, "audit").count("caf\\xe9") >= 4
 
 
 @pytest.mark.parametrize(
@@ -56,13 +66,13 @@ def test_an_act_is_carried_out_whatever_its_reason(url):
     ],
 )
 def test_what_names_nothing_is_refused_in_a_sentence(url, command):
-    run(url, "enqueue", "kind", "{}")
-    assert "redrive: " in run(url, *command, code=1)
+    in_this_process(url, "enqueue", "kind", "{}")
+    assert "redrive: " in in_this_process(url, *command, code=1)
 
 
 @pytest.mark.parametrize("query", [b"key:%s", b'key:"%s"', b'kind:"k"* key:"%s" -key:"x"', b"-key:caf key:%s"])
 def test_a_query_finds_what_was_typed_in_the_same_encoding(url, query):
-    letter = run(url, "enqueue", "kind", "{}", "--key", CAFE).strip()
-    run(url, "enqueue", "kind", "{}", "--key", "caf")
-    found = json.loads(run(url, "ls", "--json", "-q", query % CAFE))["letters"]
+    letter = in_this_process(url, "enqueue", "kind", "{}", "--key", CAFE).strip()
+    in_this_process(url, "enqueue", "kind", "{}", "--key", "caf")
+    found = json.loads(in_this_process(url, "ls", "--json", "-q", query % CAFE))["letters"]
     assert [each["id"] for each in found] == [letter]

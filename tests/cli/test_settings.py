@@ -254,3 +254,27 @@ def test_a_question_mark_in_a_files_name_is_written_as_an_escape(tmp_path):
     app.sync.close()
 
     assert (tmp_path / "what?.db").exists()
+
+
+APP = """
+from redrive import Redrive
+app = Redrive()
+app.add_handler("order", print)
+"""
+
+
+def test_check_lists_the_backoff_functions_that_waiting_letters_name(redrive, tmp_path, monkeypatch):
+    for _ in range(2):
+        redrive("enqueue", "order", "{}", "--policy", "custom:name=payments")
+    assert redrive.json("check")["notes"] == [
+        "waiting letters name backoff functions of the application: 'payments' (2)"
+    ]
+    monkeypatch.setenv("REDRIVE_URL", redrive.url)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "unknowing.py").write_text(APP)
+    monkeypatch.setenv("REDRIVE_APP", "unknowing:app")
+    [problem] = redrive.json("check", code=1)["problems"]
+    assert "'payments' is not registered: 2 waiting letters name it and stay pending" in problem
+    (tmp_path / "knowing.py").write_text(APP + "app.backoff('payments', float)\n")
+    monkeypatch.setenv("REDRIVE_APP", "knowing:app")
+    assert redrive.json("check")["notes"] == ["backoff functions: 'payments'"]

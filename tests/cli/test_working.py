@@ -15,6 +15,7 @@ from tests.desk.conftest import failure
 from redrive.cli.run.supervisor import Supervisor
 from redrive.core.letter import Status
 from redrive.core.moves import Move
+from redrive.core.policy import RetryPolicy
 
 SHOP = """
 import os, pathlib, threading
@@ -220,7 +221,7 @@ async def test_processes_that_die_are_started_again_until_they_end_well(tmp_path
     folder.mkdir()
     command = [sys.executable, "-c", CHILD.format(folder=str(folder), enough=4)]
 
-    code = await Supervisor(command, until_idle=True, first_rest=0.01).run(2)
+    code = await Supervisor(command, until_idle=True, rests=RetryPolicy.constant(0.01)).run(2)
 
     assert code == 0
     assert len(list(folder.iterdir())) >= 4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.core.decide import MAX_LOSSES, SUCCEEDED, Failed, Interrupted, Lost, decide, held_back
+from redrive.core.decide import MAX_LOSSES, SUCCEEDED, Failed, Interrupted, Lost, decide, held_back, next_try
 from redrive.core.letter import Category, Failure, Status
 from redrive.core.moves import MOVES
 from redrive.core.policy import LONGEST, RetryPolicy
@@ -185,3 +185,12 @@ def test_a_chooser_has_no_say_in_what_did_not_fail():
 
     assert decide(Tried(), SUCCEEDED, never_asked, 0.5).to is Status.DELIVERED
     assert decide(Tried(), Interrupted("shutdown"), never_asked, 0.5).to is Status.PENDING
+
+
+def test_an_operation_of_our_own_is_repeated_for_ever_and_reported_once_the_policys_tries_are_used_up():
+    policy = RetryPolicy.exponential(1, cap=4, max_attempts=3, jitter="none")
+
+    tries = [next_try(failures, policy, 0.5) for failures in range(1, 6)]
+
+    assert [each.delay for each in tries] == [1, 2, 4, 4, 4]
+    assert [each.exhausted for each in tries] == [False, False, True, True, True]

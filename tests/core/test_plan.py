@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from redrive.core.plan import Plan, PlanState, advance, begun, room
+from redrive.core.plan import Plan, PlanState, advance, begun, changed, is_over, room
 
 PLAN = Plan(id="p", verb="replay", query="status:failed", by="ada", reason="fixed", cutoff="7")
 
@@ -28,17 +29,33 @@ def test_a_page_acts_on_no_more_than_the_plan_may(limit, acted, page, expected):
 
 
 def test_pages_add_up():
-    once = advance(PLAN, cursor="3", acted=2, skipped=1, further=True)
-    twice = advance(once, cursor="5", acted=2, skipped=0, further=False)
+    once = advance(PLAN, cursor="3", acted=2, skipped=1, further=True, now_us=7)
+    twice = advance(once, cursor="5", acted=2, skipped=0, further=False, now_us=8)
     assert (once.cursor, once.acted, once.skipped, once.done) == ("3", 2, 1, False)
     assert (twice.cursor, twice.acted, twice.skipped, twice.done) == ("5", 4, 1, True)
 
 
 def test_a_page_that_acted_on_nothing_does_not_end_the_plan_while_letters_are_left():
-    assert not advance(PLAN, cursor="3", acted=0, skipped=0, further=True).done
+    assert not advance(PLAN, cursor="3", acted=0, skipped=0, further=True, now_us=7).done
 
 
 @pytest.mark.parametrize(("acted", "done"), [(1, False), (2, True)])
 def test_a_canary_ends_with_its_last_letter(acted, done):
     canary = Plan(verb="replay", query="", by="", reason="", limit=2)
-    assert advance(canary, cursor="3", acted=acted, skipped=0, further=True).done is done
+    assert advance(canary, cursor="3", acted=acted, skipped=0, further=True, now_us=7).done is done
+
+
+def test_a_plan_notes_when_it_ended():
+    done = advance(PLAN, cursor="3", acted=2, skipped=0, further=False, now_us=8)
+    halted = changed(PLAN, "halt", now_us=9)
+    again = changed(halted, "halt", now_us=99)
+    assert (PLAN.ended_us, done.ended_us, halted.ended_us, again.ended_us) == (0, 8, 9, 9)
+
+
+@pytest.mark.parametrize(("state", "before", "over"), [
+    (PlanState.DONE, 8, True), (PlanState.DONE, 7, False), (PlanState.HALTED, 8, True),
+    (PlanState.RUNNING, 99, False), (PlanState.PAUSED, 99, False),
+])  # fmt: skip
+def test_a_plan_is_over_only_once_it_has_ended(state, before, over):
+    ended = 0 if state in (PlanState.RUNNING, PlanState.PAUSED) else 8
+    assert is_over(replace(PLAN, state=state, ended_us=ended), before) is over

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.core.policy import DEFAULT_RETRY_POLICY, LONGEST, RetryPolicy
+from redrive.core.policy.backoffs import Backoffs
 from redrive.errors import PolicyError
 
 MINUTE = 60
@@ -157,7 +158,7 @@ def test_a_text_may_leave_out_what_is_usual(text, policy):
     [
         ("sometimes", ["'sometimes'", "never, immediate, constant, linear, exponential"]),
         ("", ["''"]),
-        ("custom:function=f", ["'custom'"]),
+        ("custom:function=f", ["'function'", "the name of a registered function", "takes name, cap"]),
         ("never:cap=3", ["'cap'", "takes nothing"]),
         (
             "exponential:first=soon,colour=red,cap=5,cap=6,max_attempts=2.5",
@@ -218,3 +219,67 @@ def test_a_policy_that_says_nothing_is_the_default_one():
 def test_never_is_one_try():
     with pytest.raises(PolicyError, match=r"RetryPolicy\.never\(\)"):
         RetryPolicy(backoff=RetryPolicy.NEVER.backoff)
+
+
+# ---------------------------------------------------------------------- functions by name
+
+
+def test_a_policy_names_a_registered_function_and_reads_back_from_its_text():
+    policy = RetryPolicy.named("payments", cap=60, max_attempts=3, total=600)
+    assert policy.text == "custom:name=payments,cap=60,max_attempts=3,jitter=none,total=600"
+    assert RetryPolicy.parse(policy.text) == policy
+
+
+def test_a_named_policy_waits_what_its_function_says_and_never_longer_than_its_cap():
+    backoffs = Backoffs()
+    backoffs.add("payments", lambda attempt: 10.0 * attempt)
+    policy = backoffs.bound(RetryPolicy.named("payments", cap=25))
+    assert [policy.delay(attempt, 0.5) for attempt in (1, 2, 3)] == [10, 20, 25]
+    assert policy.text == RetryPolicy.named("payments", cap=25).text
+
+
+def test_a_named_policy_without_its_function_waits_for_the_cap():
+    assert Backoffs().bound(RetryPolicy.named("payments", cap=25)).delay(1, 0.5) == 25
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (lambda _: float("nan"), "returned nan"),
+        (lambda attempt: float("inf") if attempt > 9 else 1, "returned inf for try 10"),
+        (lambda attempt: 5 - attempt, "returned -1 for try 6"),
+        (lambda _: 10 * LONGEST, "seconds from 0 to"),
+        (lambda _: "5", "returned str"),
+        (lambda _: True, "returned bool"),
+        (lambda attempt: 1 / (3 - attempt), "raised ZeroDivisionError"),
+        ("no function", "it is str"),
+    ],
+)
+def test_a_function_whose_waits_are_not_finite_positive_and_bounded_is_not_registered(function, word):
+    backoffs = Backoffs()
+    with pytest.raises(PolicyError, match=word):
+        backoffs.add("payments", function)
+    assert list(backoffs) == []
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "a=b", "x" * 81, 3, "na me"])
+def test_a_name_that_a_policys_text_cannot_hold_is_refused(name):
+    with pytest.raises(PolicyError):
+        Backoffs().add(name, lambda _: 1)
+    with pytest.raises(PolicyError):
+        RetryPolicy.named(name)
+
+
+def test_a_name_stands_for_one_function():
+    backoffs, function = Backoffs(), lambda _: 1.0
+    backoffs.add("payments", function)
+    backoffs.add("payments", function)
+    with pytest.raises(PolicyError, match="second"):
+        backoffs.add("payments", lambda _: 2.0)
+
+
+def test_a_process_says_which_name_it_lacks():
+    backoffs = Backoffs()
+    backoffs.add("payments", lambda _: 1.0)
+    texts = (None, "never", "custom:name=payments", "custom:name=other", "custom:function=f", "custom:colour=red")
+    assert [backoffs.lacking(text) for text in texts] == ["", "", "", "other", "", ""]

@@ -128,16 +128,24 @@ def wait_on_pipe(payload: dict):
 
 
 def obey(payload: dict):
-    """Do what the letter says: note its name, wait on a named pipe, run for ever, die."""
+    """Do what the letter says: note its name or its process, wait on a named pipe, run for ever, die, fail."""
     if "note" in payload:
         with Path(payload["note"]).open("a") as notes:
             notes.write(payload["name"])
+    if "pid" in payload:
+        with Path(payload["pid"]).open("a") as pids:
+            pids.write(f"{os.getpid()} ")
     if "gate" in payload:
         Path(payload["gate"]).read_bytes()
     while payload.get("loop"):
         pass
     if payload.get("die"):
         os._exit(3)
+    if "die_once" in payload and not Path(payload["die_once"]).exists():
+        Path(payload["die_once"]).touch()
+        os._exit(3)
+    if payload.get("fail"):
+        raise ConnectionError("as told")
 
 
 def hold_the_pipe_open(payload: dict):

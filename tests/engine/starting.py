@@ -7,9 +7,11 @@ import contextlib
 import os
 import threading
 import time
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
 from redrive.core.letter import Letter
+from redrive.engine.attempt import attempt_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,14 @@ def begin(engine: Engine, handler: Handler, one: Letter | None = None) -> asynci
     future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     engine.start(handler, one or letter(), future, lambda ticket, outcome: ticket.set_result(outcome))
     return future
+
+
+async def attempt(handler: Handler, one: Letter) -> Outcome:
+    """Run an async handler on one letter; return the outcome."""
+    outcomes: list[Outcome] = []
+    await attempt_each(SimpleNamespace(handler=handler, item=one), lambda _run, outcome: bool(outcomes.append(outcome)))
+    [outcome] = outcomes
+    return outcome
 
 
 async def run(engine: Engine, handler: Handler, one: Letter | None = None) -> Outcome:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.engine.starting import letter
+from tests.engine.starting import attempt, letter
 
+from redrive.core.classify import HANDLER, WORKFLOW
 from redrive.core.decide import SUCCEEDED, Failed
 from redrive.core.letter import Category
-from redrive.engine.attempt import attempt, attempt_now
+from redrive.engine.attempt import attempt_now, failure_of
 from redrive.engine.handler import build_handler
 from redrive.errors import Reject, RetryAfter
 
@@ -162,3 +163,51 @@ async def test_an_error_that_cannot_be_described_is_an_outcome_all_the_same(monk
     for failure in await both_ways(ValueError("theirs")):
         assert (failure.error_type, failure.terminal) == ("ValueError", False)
         assert "KeyError" in failure.message
+
+
+class Down(Exception):
+    pass
+
+
+def _go_down(text):
+    raise Down(text)
+
+
+def _raised(text, *, seconds=None, **about):
+    try:
+        _go_down(text)
+    except Down as error:
+        if seconds is not None:
+            error.retry_after = seconds
+        for name, value in about.items():
+            setattr(error, name, value)
+        return error
+
+
+def test_equal_failures_are_described_once_and_what_differs_is_told_apart():
+    handler = build_handler("order", lambda payload: None)
+    first, again, other = (failure_of(_raised(text), handler) for text in ("a", "a", "b"))
+    assert first is again
+    assert (first.message, other.message) == ("a", "b")
+    assert "Down: b" in other.traceback
+
+
+def test_an_error_that_carries_more_than_its_text_is_always_looked_at():
+    handler = build_handler("order", lambda payload: None)
+    assert failure_of(_raised("a"), handler).retry_after is None
+    assert failure_of(_raised("a", seconds=7), handler).retry_after == 7
+    caused = failure_of(_raised("a", __cause__=OSError("the disk")), handler)
+    assert "the disk" in caused.message
+    assert "the disk" in failure_of(_raised("a", __context__=OSError("the disk")), handler).traceback
+
+
+def test_an_equal_error_of_another_handler_or_place_is_another_failure():
+    def elsewhere():
+        try:
+            _go_down("a")
+        except Down as error:
+            return error
+
+    handler, second = (build_handler("order", lambda payload: None, rules=rules) for rules in (HANDLER, WORKFLOW))
+    assert failure_of(_raised("a"), handler).fingerprint != failure_of(elsewhere(), handler).fingerprint
+    assert failure_of(_raised("a"), second).category is Category.PERMANENT

@@ -6,10 +6,10 @@ import asyncio
 import os
 
 import pytest
-from tests.engine.starting import letter
+from tests.engine.starting import attempt, letter
 
 from redrive.core.classify import KAFKA
-from redrive.engine.attempt import attempt, attempt_now
+from redrive.engine.attempt import attempt_now
 from redrive.engine.handler import build_handler
 from redrive.engine.traces import LIMIT, trace_of
 from redrive.errors import Reject

@@ -13,8 +13,10 @@ from tests.examples.reader import EXAMPLES, first_lines, shown
 from tests.servers.ports import free_port
 
 DJANGO, FASTAPI, KAFKA = "django_outbox/manage.py", "fastapi_service/web.py", "kafka_orders/shop.py"
+PIPELINE = "pipeline/story.py"
 SQLALCHEMY, TESTS = "sqlalchemy_outbox.py", "tests_without_sleeping/test_mailing.py"
-ENTRIES = ["first_dead_letter.py", "workflow.py", DJANGO, FASTAPI, KAFKA, SQLALCHEMY, TESTS]
+INBOX = "webhook_inbox.py"
+ENTRIES = ["first_dead_letter.py", "workflow.py", INBOX, DJANGO, FASTAPI, KAFKA, PIPELINE, SQLALCHEMY, TESTS]
 
 
 def test_every_example_is_in_the_list_and_says_what_it_shows_and_how_to_run_it():
@@ -36,6 +38,14 @@ def test_a_workflow_that_heals(reader):
     printed = reader.run("python workflow.py")
     assert "failed: llamaindex is away; kept with policy exponential" in printed
     assert "retried: success is True, result {'status': 'completed', 'type': 'code_sweep', 'repos': 1}" in printed
+
+
+@pytest.mark.skipif(not find_spec("httpx2"), reason="no redrive[webhook]")
+def test_a_webhook_that_is_fixed_and_replayed(reader):
+    printed = reader.run("python webhook_inbox.py")
+    assert "first: 202\nfirst: 200\nforged: 401\nsecond: 202\n" in printed
+    assert "dead: github.push, there is no target for refs/heads/beta" in printed
+    assert printed.index("refs/heads/beta goes to staging") < printed.index("dead letters left: 0")
 
 
 @pytest.mark.slow
@@ -115,6 +125,18 @@ def test_a_kafka_consumer_its_dead_letters_and_their_replay(reader, broker):
     assert re.search(r"2 +retries_exhausted +ValueError", reader.run(stats))
     assert "2 replayed" in reader.run(replay)
     reader.run_until(fixed, {"order 18 goes to the counter", "order 19 goes to the counter"})
+
+
+@pytest.mark.slow
+def test_a_pipeline_with_a_module_that_is_down_and_a_replay(reader, broker):
+    pytest.importorskip("grpc")
+    reader.enter("pipeline")
+    reader.env["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap
+    [command] = shown(PIPELINE)
+    assert reader.run(command).splitlines() == [
+        "1 document is done, 2 wait in dlq.example.summarise: summarise is down",
+        "3 documents are done",
+    ]
 
 
 @pytest.mark.slow

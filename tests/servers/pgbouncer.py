@@ -114,10 +114,10 @@ def running(server: Postgres) -> Iterator[Pooler]:
 
 
 @functools.cache
-def shared() -> Pooler:
-    """Return the one pooler of this process, in front of the shared server; gone at exit."""
+def shared(version: int = 18) -> Pooler:
+    """Return the one pooler of this process in front of the shared server of *version*; gone at exit."""
     stack = contextlib.ExitStack()
-    pooler = stack.enter_context(running(shared_server()))
+    pooler = stack.enter_context(running(shared_server(version)))
     atexit.register(stack.close)
     return pooler
 

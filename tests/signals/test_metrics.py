@@ -15,7 +15,7 @@ from redrive.stores.clock import ManualClock
 from redrive.stores.contract import QueueSpec
 from redrive.stores.memory import MemoryStore
 
-LABELS = {"queue", "kind", "category", "error_type", "why", "breaker", "by", "status", "state"}
+LABELS = {"queue", "kind", "category", "error_type", "why", "breaker", "by", "status", "state", "event", "policy"}
 BY_NAME = {metric.name: metric for metric in METRICS}
 FAILED = {"id": "a1", "queue": "mail", "kind": "welcome", "attempts": 2, "error_type": "OSError", "rule": "errno 28"}
 

@@ -35,4 +35,4 @@ class FreshStore(PostgresStore):
     async def _empty(self, connection, _again: bool) -> None:
         deletes = (f'DELETE FROM "{self.schema}".{table}' for table in TABLES)  # noqa: S608 - our own names
         await connection.execute("; ".join(deletes))
-        await connection.execute(f'UPDATE "{self.schema}".outbox_meta SET broom = 0')  # noqa: S608 - our own name
+        await connection.execute(f'UPDATE "{self.schema}".outbox_meta SET retained = 0')  # noqa: S608 - our own name

@@ -159,6 +159,11 @@ class Model:
         del self.letters[known.draft.id]
         self.purged += 1
 
+    def awaited(self, known: Known) -> bool:
+        """Return whether a letter waits for it, or would after a replay, so that it must not be purged."""
+        waiting = (other for other in self.letters.values() if other.status in ("pending", "failed"))
+        return any(known.draft.id in other.waits_for for other in waiting)
+
     def planned(self, verb: str, cutoff: int, after: int) -> list[Known]:
         """Return the letters that a plan has still to act on, in its order."""
         fit = (known for known in self.letters.values() if known.status == NEEDS[verb] and known.stamp <= cutoff)

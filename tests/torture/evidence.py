@@ -21,6 +21,7 @@ from tests.servers import kafka, postgres
 from tests.torture.nursery import ROOT
 
 FOLDER = Path(__file__).parent / "evidence"
+_RESULTS = (":(exclude)tests/torture/evidence", ":(exclude)benchmarks/results", ":(exclude)benchmarks/README.md")
 
 
 class Evidence(msgspec.Struct, kw_only=True):
@@ -82,15 +83,25 @@ def begin(name: str, seed: int, target: int, path: Path, *, resume: bool) -> Evi
 
 
 def _commit() -> str:
-    found = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, check=False)
-    return found.stdout.decode().strip() or "unknown"
+    """Return the commit, marked if the code differs from it; results of runs, which stand beside it, are no code."""
+    described = _git("describe", "--always")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *_RESULTS)
+    return f"{described}-dirty" if changed else described or "unknown"
+
+
+def _git(*words: str) -> str:
+    found = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
+    return found.stdout.decode().strip()
 
 
 def _versions(name: str) -> dict[str, str]:
-    if name.startswith("kafka-"):
+    if name.startswith(("kafka-", "pipeline-")):
+        clients = ("confluent-kafka", "grpcio") if name.startswith("pipeline-") else ("confluent-kafka",)
         return {
-            "python": platform.python_version(), "confluent-kafka": version("confluent-kafka"), "kafka": kafka.VERSION
-        }  # fmt: skip
+            "python": platform.python_version(),
+            **{each: version(each) for each in clients},
+            "kafka": kafka.VERSION,
+        }
     if not name.startswith("pg-"):
         return {"python": platform.python_version(), "apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()}
     asked = subprocess.run([postgres.binaries(18) / "postgres", "--version"], capture_output=True, check=True)

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers import kafka, postgres
+from tests.stores.spool.outage import through_an_outage
 from tests.torture.nursery import Nursery
-from tests.torture.runs import crowd, held, jumps, kills, moves, plug, powercut, zombies
+from tests.torture.runs import crowd, held, inbox, jumps, kills, moves, plug, powercut, zombies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,12 +86,23 @@ def _pg_clock(seed: int, cycles: int, folder: Path) -> Leg:
 
 def _kafka_kills(seed: int, cycles: int, folder: Path) -> Leg:
     """Members of a consumer group die, one for every hundred records; a cycle is a record."""
-    from tests.torture.runs import kafka_kills  # noqa: PLC0415 - needs a Kafka client, which the others do not
+    from tests.torture.runs.brokers import kafka_kills  # noqa: PLC0415 - needs a Kafka client, which the others do not
 
     with kafka.Broker() as broker:
         found = kafka_kills.at_random(broker.bootstrap, folder, cycles, max(1, cycles // 100), seed)
     counted = ("produced", "kills", "handled", "dead", "ran_twice", "dead_twice", "looks")
     return Leg(cycles, {name: getattr(found, name) for name in counted}, found.problems)
+
+
+def _pipeline_kills(seed: int, cycles: int, folder: Path) -> Leg:
+    """Engines and modules of a pipeline die, one for every two hundred documents; a cycle is a document."""
+    from tests.torture.runs.brokers import pipeline_kills  # noqa: PLC0415 - needs Kafka and gRPC, which the others do not
+
+    with kafka.Broker() as broker:
+        found = pipeline_kills.at_random(broker.bootstrap, folder, cycles, max(1, cycles // 200), seed)
+    counted = ("documents", "kills", "ended", "dead", "quarantined", "replayed", "readmitted")
+    repeats = {f"repeats_{lane}": number for lane, number in found.repeats.items()}
+    return Leg(cycles, {name: getattr(found, name) for name in counted} | repeats, found.problems)
 
 
 def _pg_crowd(_seed: int, cycles: int, folder: Path) -> Leg:
@@ -181,7 +193,23 @@ def _powercuts(seed: int, cycles: int, folder: Path) -> Leg:
     return Leg(counts["cuts"], counts | {"runs_cut": len(reports)}, problems)
 
 
+def _inbox(seed: int, cycles: int, folder: Path) -> Leg:
+    """A cycle is a kill of the inbox, under 1,000 senders."""
+    found = asyncio.run(inbox.at_random(folder, cycles, seed, senders=1_000))
+    return Leg(cycles, found.counts | {"kills": cycles}, found.problems)
+
+
+def _spool_outage(_seed: int, cycles: int, folder: Path) -> Leg:
+    """A cycle is a second without PostgreSQL, at 500 letters a second."""
+    with postgres.running(18) as server:
+        found = asyncio.run(through_an_outage(server, folder, rate=500, away=float(cycles)))
+    counts = {"accepted": found.accepted, "spooled": found.spooled, "letters_per_second": round(found.rate)}
+    return Leg(cycles, counts, found.problems, {"seconds_behind": round(found.seconds, 1)})
+
+
 FORMS = {
+    "inbox": Form(_inbox, 50, 50),
+    "spool-outage": Form(_spool_outage, 60, 60),
     "kills": Form(_kills, 250, 10_000),
     "libraries": Form(_libraries, 250, 5_000),
     "moves": Form(_moves, 50, 1_000),
@@ -195,6 +223,7 @@ FORMS = {
     "pg-lanes": Form(_pg_lanes, 50_000, 50_000),
     "pg-held": Form(_pg_held, 60, 60),
     "kafka-kills": Form(_kafka_kills, 10_000, 50_000),
+    "pipeline-kills": Form(_pipeline_kills, 10_000, 100_000),
 }
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, assert_type
 
 from redrive import Priority, Redrive, RetryPolicy
 from redrive.core.letter import Letter
-from redrive.desk.acts import Done
-from redrive.desk.group import GroupView
-from redrive.desk.stats import Stats
-from redrive.desk.views import LetterSheet, Listing
+from redrive.desk.act.acts import Done
+from redrive.desk.look.group import GroupView
+from redrive.desk.look.lens import LensView
+from redrive.desk.look.stats import Stats
+from redrive.desk.look.views import LetterSheet, Listing
 from redrive.stores.contract import Page, Receipt
 
 if TYPE_CHECKING:
@@ -86,10 +87,12 @@ async def operating() -> None:
     assert_type(await app.desk.listing("status:failed"), Listing)
     assert_type(await app.desk.sheet("0190"), LetterSheet)
     assert_type(await app.desk.groups(), list[GroupView])
+    assert_type(await app.desk.groups("kind:order.*", by="origin"), list[LensView])
     assert_type(await app.desk.replay(query="status:failed", limit=5, rate=2.0, generation=1), Done)
 
     await app.desk.replay(quarry="status:failed")  # type: ignore[call-arg]
     await app.desk.ls(limit="all")  # type: ignore[arg-type]
+    await app.desk.groups(by="colour")  # type: ignore[call-overload]
     await app.desk.shwo("0190")  # type: ignore[attr-defined]
 
 

@@ -251,3 +251,17 @@ async def test_one_queues_empty_budget_is_not_anothers(driven, clock):
         await app.enqueue("calm", {})
         await test.tick()
         assert len(await test.letters("queue:calm status:failed")) == 1
+
+
+async def test_a_worker_that_starts_while_a_breaker_is_open_spends_no_attempt(app, warehouse):
+    rules, ran = app._declared.breakers["warehouse"], asyncio.Event()
+    app.add_handler("other", lambda letter: ran.set())
+    async with app:
+        await app.store.report("warehouse", rules, successes=0, failures=3)
+        await orders(app, 3)
+        await app.enqueue("other", {})
+        worker = asyncio.create_task(app.run(signals=False))
+        await ran.wait()
+        app.stop()
+        await worker
+        assert warehouse.calls == []

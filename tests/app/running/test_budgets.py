@@ -6,7 +6,7 @@ import pytest
 
 from redrive import DEFAULT_RETRY_POLICY, Redrive, RetryPolicy
 from redrive.core.budget import BudgetRules
-from redrive.desk.explain import explain
+from redrive.desk.look.explain import explain
 from redrive.errors import PolicyError, SettingsError
 from redrive.testing import drive
 

@@ -74,7 +74,7 @@ async def test_when_a_fact_is_told_the_store_already_has_it(app, clock):
 
     def look(fact):
         if isinstance(fact, (Died, Retried)):
-            seen.append((type(fact), store._contents.shelf.row(fact.id).letter.status))
+            seen.append((type(fact), store._contents.table.row(fact.id).letter.status))
 
     app.listen(look)
     async with drive(app, clock=clock, store=store) as test:

@@ -12,7 +12,7 @@ from redrive import Redrive, RetryPolicy, Status
 from redrive.core.facts import Replayed
 from redrive.core.plan import PlanState
 from redrive.desk.desk import Desk
-from redrive.engine.worker.plans import PlanCarrier
+from redrive.engine.worker.duties.plans import PlanCarrier
 from redrive.testing import FakeClock
 
 FAILED = "status:failed"
@@ -60,7 +60,9 @@ async def test_a_worker_carries_out_the_plan_of_a_caller(shop):
         by_worker, by_caller = facts_of(shop), []
         running = asyncio.ensure_future(shop.run(signals=False))
         await until(lambda: shop._running)
-        done = await Desk(shop.store, by="ana", announce=by_caller.append).replay(query=FAILED, reason="fixed")
+        desk = Desk(shop.store, by="ana", announce=by_caller.append, offer=60.0)  # a busy machine has time to take it
+        done = await desk.replay(query=FAILED, reason="fixed")
+        await until(lambda: by_worker)  # the caller may see the end of the plan before the worker announces it
         assert (done.acted, done.state, done.by) == (5, "done", "ana")
         assert [(fact.count, fact.by, fact.reason, fact.plan) for fact in by_worker] == [(5, "ana", "fixed", done.plan)]
         assert by_caller == []

@@ -334,7 +334,7 @@ async def test_stop_ends_every_run_of_an_application(app):
     await until(lambda: len([fact for fact in facts if isinstance(fact, WorkerStarted)]) == 3)
     app.stop()
     await soon(asyncio.gather(*tasks))
-    assert app._running == {}
+    assert not app._running
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -10,10 +10,10 @@ from tests.app.far_away import divide
 
 from redrive import RetryPolicy
 from redrive.core.facts import Died
-from redrive.desk import views
-from redrive.desk.acts import act
-from redrive.desk.explain import explain
-from redrive.desk.group import groups
+from redrive.desk.act.acts import act
+from redrive.desk.look import views
+from redrive.desk.look.explain import explain
+from redrive.desk.look.group import groups
 
 PLACE = f"tests.app.far_away:divide:{divide.__code__.co_firstlineno + 1}"
 LINE = 'return order["total"] / order["count"]'

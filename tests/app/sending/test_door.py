@@ -13,7 +13,7 @@ import pytest
 
 from redrive import Draft, Redrive, RetryPolicy
 from redrive.core.letter import instant
-from redrive.desk import views
+from redrive.desk.look import views
 from redrive.errors import DraftError, PayloadError, PolicyError
 from redrive.stores.columns import read_extras
 

@@ -16,6 +16,7 @@ from tests.engine.starting import PATIENCE, begin, comes_true, letter, opened, r
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
 from redrive.core.letter import Category
+from redrive.core.policy import RetryPolicy
 from redrive.engine.handler import build_handler
 from redrive.engine.runners.processes import pool
 from redrive.engine.runners.processes.frames import Report, pack
@@ -213,7 +214,7 @@ async def test_an_endless_loop_is_killed_when_its_time_is_up(pair):
 async def test_the_time_limit_of_a_letter_does_not_outlast_it(engine):
     assert await run(engine, handler(handlers.succeed, timeout=PATIENCE)) is SUCCEEDED
 
-    assert not engine._limits[PATIENCE]._held  # a letter without a limit may be the next in this child
+    assert not engine._limits.by_span[PATIENCE]._held  # a letter without a limit may be the next in this child
 
 
 async def test_what_a_killed_handler_had_started_dies_with_it(engine, tmp_path):
@@ -292,7 +293,7 @@ async def test_the_time_to_import_a_handler_does_not_count(tmp_path, monkeypatch
 async def test_children_that_cannot_start_are_told_of_and_not_stormed(monkeypatch, capfd):
     starts = []
     spawn = pool.Child
-    monkeypatch.setattr(pool, "_FIRST_REST", 0.01)
+    monkeypatch.setattr(pool, "_RESTS", RetryPolicy.constant(0.01))
     monkeypatch.setattr(pool, "Child", lambda *arguments: starts.append(1) or spawn(*arguments))
     monkeypatch.setattr("redrive.engine.runners.processes.child._BOOT", "import sys; sys.exit(4)")
     engine = ProcessEngine(2)
@@ -307,7 +308,7 @@ async def test_children_that_cannot_start_are_told_of_and_not_stormed(monkeypatc
 
 
 async def test_a_missing_interpreter_is_told_of(monkeypatch):
-    monkeypatch.setattr(pool, "_FIRST_REST", 0.01)
+    monkeypatch.setattr(pool, "_RESTS", RetryPolicy.constant(0.01))
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     engine = ProcessEngine(1)
     outcome = await run(engine, SUCCEED)

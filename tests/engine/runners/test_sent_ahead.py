@@ -69,7 +69,7 @@ async def test_a_busy_child_is_sent_one_letter_ahead_and_the_others_wait_here(en
     outcomes = [hold(engine, gate), *(begin(engine, OBEY, order()) for _ in range(3))]
 
     assert child_of(engine).ahead.ticket is outcomes[1]
-    assert [each.ticket for each in engine._waiting] == outcomes[2:]
+    assert [each.ticket for [each] in engine._waiting] == outcomes[2:]
     (await opened(gate)).close()
     assert await soon(asyncio.gather(*outcomes)) == [SUCCEEDED] * 4
 
@@ -162,7 +162,7 @@ async def test_the_time_of_a_letter_counts_from_when_it_begins_not_from_when_it_
     (await opened(gate)).close()
 
     assert await soon(limited) is SUCCEEDED
-    assert limits == [engine._limits[PATIENCE]]
+    assert limits == [engine._limits.by_span[PATIENCE]]
 
 
 async def test_a_letter_that_was_sent_ahead_is_killed_when_its_time_is_up(engine, gate):
@@ -190,7 +190,7 @@ async def test_nor_does_it_if_that_one_ended_in_this_very_moment(engine, gate):
     child = child_of(engine)
     with _opened_while_the_loop_stands_still(gate):  # so it has begun, and the report of the other is unread
         engine._expire(child)
-        assert [each.ticket for each in engine._waiting] == [next_one]  # it need not wait until the child is dead
+        assert [each.ticket for [each] in engine._waiting] == [next_one]  # it need not wait until the child is dead
 
     assert isinstance(await soon(late), Failed)
     await _open_until_done(gate, [next_one])  # the first that reads it may be the child that is being killed
@@ -249,7 +249,7 @@ async def test_no_letter_waits_behind_one_of_a_handler_that_may_take_long(gate):
     held, other = hold(engine, gate), begin(engine, OBEY, order())
 
     assert child_of(engine).ahead is None
-    assert [each.ticket for each in engine._waiting] == [other]
+    assert [each.ticket for [each] in engine._waiting] == [other]
     (await opened(gate)).close()
     assert await soon(asyncio.gather(held, other)) == [SUCCEEDED] * 2
     await engine.close(0)

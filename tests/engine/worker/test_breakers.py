@@ -62,6 +62,29 @@ async def test_open_it_admits_nobody(dependencies, facts):
     assert [(type(fact), fact.breaker) for fact in facts] == [(BreakerOpened, NAME)]
 
 
+async def test_a_look_that_began_before_it_opened_does_not_announce_it_a_second_time(clock, facts):
+    class Slow(MemoryStore):
+        read, go_on = asyncio.Event(), asyncio.Event()
+
+        async def breakers(self):
+            found = await super().breakers()
+            self.read.set()
+            await self.go_on.wait()
+            return found
+
+    dependencies = Dependencies(store := Slow(clock), {NAME: RULES}, facts.append)
+    dependencies.learned(NAME, succeeded=True)
+    await dependencies.report()
+    look = asyncio.create_task(dependencies.look())
+    await store.read.wait()
+    await fail(dependencies)
+    store.go_on.set()
+    await look
+    assert dependencies.is_open(NAME)
+    await dependencies.look()
+    assert [type(fact) for fact in facts] == [BreakerOpened]
+
+
 async def test_half_open_it_admits_as_many_as_there_are_probes(dependencies, clock):
     await half_open(dependencies, clock)
     assert dependencies.limit(NAME) == 2

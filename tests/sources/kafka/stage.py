@@ -43,13 +43,13 @@ class Stage:
 
     def consumer(self, worker: Any, **options: Any) -> ParallelConsumer:
         execution = {"retry_backoff_ms": 1, "retry_jitter_ms": 0, "process_count": 2, **options.pop("execution", {})}
-        topics = options.pop("topics", [self.topic])
+        topics, tracing = options.pop("topics", [self.topic]), options.pop("tracing", None)
         ordering, group = options.pop("ordering", "key_hash"), options.pop("group", self.group)
         if options.get("group_protocol") != "consumer":  # there the broker says how often
             options["settings"] = BRISK | options.get("settings", {})
         return ParallelConsumer(
             topics, worker, group=group, ordering=ordering, execution=ExecutionConfig(**execution),
-            kafka=self.kafka(**options),
+            kafka=self.kafka(**options), tracing=tracing,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ topics and records

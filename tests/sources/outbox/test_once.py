@@ -162,7 +162,7 @@ async def test_a_handled_key_is_kept_as_long_as_a_letter_has_it(app, connection,
     assert await handled_keys(connection) == 0
 
 
-async def test_the_broom_comes_round_to_every_key(app, connection):
+async def test_retention_comes_round_to_every_handled_key(app, connection):
     await connection.execute(
         "INSERT INTO redrive.event_handled "
         "SELECT 'h', 'key-' || n, now() - interval '1 day' FROM generate_series(1, 25) AS n"

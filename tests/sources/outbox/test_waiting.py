@@ -11,6 +11,7 @@ from tests.stores.held_up import held_up_by
 from tests.stores.samples import OPERATOR
 
 from redrive.core.decide import DELIVERED
+from redrive.errors import MoveRefused
 from redrive.stores.contract import Want, WorkerBeat
 
 WANTS = [Want("default", (KIND,), 10)]
@@ -75,12 +76,13 @@ async def removed(app, letter_id: str) -> None:
         await app.store.act(verb, [letter_id], **OPERATOR)
 
 
-async def test_a_letter_never_runs_when_the_one_it_waits_for_was_purged_undelivered(app, user):
+async def test_a_letter_never_runs_when_the_one_it_waits_for_was_cancelled_and_its_purge_is_refused(app, user):
     pay = await app.enqueue(KIND, "17")
     await app.enqueue(KIND, "19", after=[pay.id])
     async with user.transaction():
         await app.outbox(user).enqueue(KIND, "18", after=[pay.id])
-    await removed(app, pay.id)
+    with pytest.raises(MoveRefused, match="waits for it"):
+        await removed(app, pay.id)
     assert not (await app.store.backlog(WANTS)).runnable
     assert await app.store.claim(WANTS, lease=60, worker="w") == []
 
@@ -132,11 +134,13 @@ async def test_workers_claim_what_an_open_transaction_waits_for(app, user):
         assert (await claimed(app)).letter.id == pay.id
 
 
-async def test_a_kept_key_is_a_duplicate_although_what_its_letter_waited_for_is_gone(app, user):
+async def test_a_kept_key_is_a_duplicate_although_what_its_letter_waited_for_is_gone(app, user, connection):
     pay = await app.enqueue(KIND, "17")
     async with user.transaction():
         ship = await app.outbox(user).enqueue(KIND, "18", after=[pay.id], idempotency_key="k")
-    await removed(app, pay.id)
+    await app.store.settle([(await claimed(app), DELIVERED)])
+    await connection.execute("SELECT redrive.outbox_retain(0, 0, 0, 100, NULL)")
+    assert await app.store.get(pay.id) is None
     async with user.transaction():
         again = await app.outbox(user).enqueue(KIND, "18", after=[pay.id], idempotency_key="k")
     assert (again.id, again.duplicate) == (ship.id, True)

@@ -13,7 +13,7 @@ LEASE, SWEEP, INTERVAL = 1.0, 0.2, 0.05  # seconds
 
 async def callback(task: dict[str, int], _repos: list[str]) -> None:
     """Fail every tenth task always."""
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.04)
     if task["n"] % 10 == 0:
         raise ConnectionError("connection refused")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.sources.workflow.samples import enqueue
 
+from redrive.core.letter import Status
+from redrive.sources.workflow.clearing import clear
 from redrive.workflow import DeadLetterStatus
 
 
@@ -38,3 +40,39 @@ async def test_clearing_removes_pending_and_exhausted_tasks_and_is_audited(dlq, 
     assert [task.task_id for task in await dlq.list_tasks()] == ["c"]
     entry = (await app.desk.audit(limit=1))[0]
     assert (entry.verb, entry.count) == ("clear_all", 2)
+
+
+async def test_clearing_leaves_what_a_letter_outside_waits_for(dlq, app):
+    a, b = await enqueue(dlq, "a"), await enqueue(dlq, "b")
+    c = await enqueue(dlq, "c", after=["b"])
+    await enqueue(dlq, "d")
+    await app.enqueue("report", {}, after=[a.letter_id, c.letter_id])
+    assert await dlq.clear_all() == 1
+    assert [task.task_id for task in await dlq.list_tasks()] == ["a", "b", "c"]
+    assert {task.status for task in await dlq.list_tasks()} == {DeadLetterStatus.PENDING}
+    assert (await app.store.get(b.letter_id)).why == "failed elsewhere"  # it was not touched, and brought back
+
+
+async def test_tasks_that_wait_only_for_each_other_are_cleared_together(dlq, app):
+    await enqueue(dlq, "a", max_retries=0)
+    await enqueue(dlq, "b", after=["a"])
+    await enqueue(dlq, "c", after=["b"], after_failure="fail")
+    assert await dlq.clear_all() == 3
+    assert await dlq.list_tasks() == []
+    entry = (await app.desk.audit(limit=1))[0]
+    assert (entry.verb, entry.count) == ("clear_all", 3)
+
+
+async def test_clearing_many_tasks_passes_over_one_that_began_to_run_meanwhile(dlq, app):
+    tasks = [await enqueue(dlq, f"wf_{number}") for number in range(5)]
+    found = {task.letter_id: Status.PENDING for task in tasks}
+    await app.store.take(tasks[2].letter_id, lease=60, worker="host-1")
+    assert await clear(app.store, found, "ada") == 4
+    assert [task.task_id for task in await dlq.list_tasks()] == ["wf_2"]
+
+
+async def test_clearing_touches_no_other_queue(dlq, app):
+    other = await app.enqueue("order", {})
+    await enqueue(dlq, "a")
+    assert await dlq.clear_all() == 1
+    assert (await app.store.get(other.id)).status is Status.PENDING

@@ -269,12 +269,45 @@ async def test_15_metadata(users):
 
 
 async def test_16_archive_old_tasks(users, clock):
-    await users.dlq.enqueue("wf_1", {}, [], "timeout", max_retries=0)
-    cutoff = datetime.now(UTC) + timedelta(days=3650)
+    await users.dlq.enqueue("wf_old", {}, [], "timeout", max_retries=0)
+    clock.advance(timedelta(days=31).total_seconds())
+    await users.dlq.enqueue("wf_new", {}, [], "timeout", max_retries=0)
+    cutoff = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(days=30)
     for task in await users.dlq.list_tasks(status=DeadLetterStatus.EXHAUSTED):
         if task.failed_at < cutoff:
             await users.dlq.archive_task(task.task_id)
-    assert await users.dlq.list_tasks() == []
+    assert [task.task_id for task in await users.dlq.list_tasks()] == ["wf_new"]
+    assert (await users.dlq.get_task("wf_old")).status is DeadLetterStatus.ARCHIVED
+
+
+class Permissions:
+    """The user's own roles."""
+
+    def __init__(self, *granted: tuple[str, str, str]) -> None:
+        self.granted, self.asked = granted, []
+
+    async def check_permission(self, user_id, resource, action) -> bool:
+        self.asked.append((user_id, resource, action))
+        return (user_id, resource, action) in self.granted
+
+
+async def test_17_access_control(users):
+    rbac_manager = Permissions(("ada", "dlq", "archive"))
+
+    async def check_dlq_access(user_id: str, operation: str) -> bool:
+        if operation == "retry":
+            return await rbac_manager.check_permission(user_id, "dlq", "retry")
+        if operation == "archive":
+            return await rbac_manager.check_permission(user_id, "dlq", "archive")
+        return False
+
+    await manual(users.dlq)
+    if await check_dlq_access("ada", "retry"):
+        await users.dlq.retry_task("wf_abc123")
+    if await check_dlq_access("ada", "archive"):
+        await users.dlq.archive_task("wf_abc123")
+    assert rbac_manager.asked == [("ada", "dlq", "retry"), ("ada", "dlq", "archive")]
+    assert (await users.dlq.get_task("wf_abc123")).status is DeadLetterStatus.ARCHIVED
 
 
 async def test_high_priority_goes_first(users, clock):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.sources.workflow.samples import enqueue
+import asyncio
 
-from redrive.errors import QueueFull
+import pytest
+from tests.sources.workflow.samples import Callback, enqueue
+from tests.stores.spool.shutter import Shuttered
+
+from redrive import Redrive
+from redrive.errors import QueueFull, StoreUnavailable
+from redrive.stores.spool import SpoolStore
 from redrive.workflow import DeadLetterQueue
 
 
@@ -32,3 +37,48 @@ async def test_archiving_exhausted_tasks_makes_room(app):
     for task in await dlq.list_tasks(status="exhausted"):
         await dlq.archive_task(task.task_id)
     assert (await enqueue(dlq, "b")).task_id == "b"
+
+
+class Closed(Shuttered):
+    """… and cannot count either."""
+
+    async def tallies(self, *given):
+        self._look()
+        return await super().tallies(*given)
+
+
+async def test_with_a_spool_a_store_that_is_away_loses_no_task(tmp_path):
+    behind = Closed(tmp_path / "store.db")
+    store = SpoolStore(behind, str(tmp_path / "spool.db"), limit=100)
+    app = Redrive(store=store)
+    dlq = DeadLetterQueue(store=app)
+    behind.shutter.touch()
+    task = await enqueue(dlq, retry_policy="immediate")
+    assert (task.task_id, task.status, task.error) == ("wf_abc123", "pending", "Connection timeout")
+    behind.shutter.unlink()
+    async with asyncio.timeout(30):
+        while (await store.spooled()).waiting:
+            store._woken.set()
+            await asyncio.sleep(0.01)
+    assert await dlq.run_cycle(Callback()) == 1
+    assert (await dlq.get_task("wf_abc123")).letter_id == task.letter_id
+    assert (await dlq.get_statistics())["lifetime_stats"]["retry_success"] == 1
+    await app.close()
+
+
+async def test_without_a_spool_a_store_that_is_away_is_said_to_the_caller(tmp_path):
+    behind = Closed(tmp_path / "store.db")
+    app = Redrive(store=behind)
+    dlq = DeadLetterQueue(store=app)
+    await dlq.get_statistics()
+    behind.shutter.touch()
+    with pytest.raises(StoreUnavailable):
+        await enqueue(dlq)
+    behind.shutter.unlink()
+    await app.close()
+
+
+def test_a_queue_on_a_url_uses_the_spool_of_the_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("REDRIVE_SPOOL", str(tmp_path / "spool.db"))
+    dlq = DeadLetterQueue(store=f"sqlite:///{tmp_path}/redrive.db")
+    assert isinstance(dlq._home.store, SpoolStore)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.sources.workflow.samples import MINUTE, REPOS, TASK
+from tests.sources.workflow.samples import MINUTE, REPOS, TASK, failing
 
+from redrive.signals.log import log_facts
 from redrive.workflow import (
     DeadLetterQueue,
     DeadLetterStatus,
@@ -183,6 +184,31 @@ async def test_a_decorated_sync_function_is_awaited_too(users):
     assert (await sweep({"a": 1}))["dlq_enqueued"]
 
 
+@pytest.mark.parametrize("failed", [{"status": "failed", "error": "connection refused"}, {"success": False}])
+async def test_a_decorated_function_that_returns_a_failure_is_enqueued_too(users, dlq, failed):
+    @users.dlq_integration.workflow
+    def sweep(task):
+        return failed
+
+    result = await sweep(TASK)
+    assert (result["status"], result["dlq_enqueued"]) == ("failed", True)
+    assert (await dlq.get_task(result["dlq_task_id"])).last_error == result["error"]
+
+
+@pytest.mark.parametrize("task", ["no mapping", 5, None, {"n": object()}])
+async def test_a_task_that_cannot_be_kept_does_not_hide_the_workflows_error(users, dlq, task):
+    @users.dlq_integration.workflow
+    async def sweep(task):
+        raise ConnectionError("connection refused")
+
+    result = await sweep(task)
+    assert (result["error"], result["error_type"], result["dlq_enqueued"]) == (
+        "connection refused", "ConnectionError", False,
+    )  # fmt: skip
+    assert result["dlq_error"]
+    assert await dlq.list_tasks() == []
+
+
 async def test_a_block_can_be_captured(users, dlq):
     async with users.dlq_integration.capture(TASK, REPOS, "wf_9") as run:
         raise ConnectionError("connection refused")
@@ -213,3 +239,26 @@ async def test_a_disabled_processor_does_not_start_and_says_so(users, dlq, optio
         await users.dlq_integration.start_dlq_processor()
     assert "disabled" in caplog.text
     assert not (await dlq.get_statistics())["is_processor_running"]
+
+
+async def test_neither_logs_nor_facts_nor_the_observability_object_show_a_task(app, clock, caplog):
+    told = []
+
+    class Manager:
+        def log_info(self, message, *, attributes):
+            told.append((message, attributes))
+
+        log_error = log_info
+
+    caplog.set_level("DEBUG", logger="redrive")
+    app.hub.listen(told.append)
+    app.hub.listen(log_facts)
+    dlq = DeadLetterQueue(store=app, observability_manager=Manager())
+    hidden = "hunter2"
+    task, metadata = {"adapter": "bank", "password": hidden}, {"token": hidden}
+    await dlq.enqueue("wf_1", task, [f"/repo/{hidden}"], "Connection timeout", "immediate", 1, metadata)
+    clock.advance(MINUTE)
+    await dlq.run_cycle(failing())
+    await dlq.archive_task("wf_1")
+    assert len(told) > 4
+    assert hidden not in str(told) + caplog.text

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from collections import Counter
+
+import apsw
 from tests.sources.workflow.samples import MINUTE, Callback, enqueue, failing
 
+from redrive import Redrive
+from redrive import RetryPolicy as Policy
+from redrive.core.facts import TaskMoved
+from redrive.engine.clock import new_id
+from redrive.sources.workflow import mapping
+from redrive.sources.workflow.running import failure_of
 from redrive.workflow import DeadLetterQueue
 
 
@@ -91,3 +101,92 @@ async def test_an_exception_of_the_observability_manager_changes_nothing(app, cl
     await enqueue(dlq, retry_policy="immediate")
     assert await dlq.run_cycle(Callback()) == 1
     assert (await dlq.get_task("wf_abc123")).status == "completed"
+
+
+async def test_the_metrics_count_what_becomes_of_tasks_by_category_and_policy(dlq, app, clock):
+    facts = []
+    app.hub.listen(lambda fact: facts.append(fact) if isinstance(fact, TaskMoved) else None)
+    await enqueue(dlq, "a", error_category="network", max_retries=1)
+    await enqueue(dlq, "b", error_category="resource", max_retries=1)
+    await enqueue(dlq, "c", error_category="permission")
+    clock.advance(5 * MINUTE)
+    await dlq.run_cycle(Callback(ConnectionError("no")))
+    await dlq.archive_task("c")
+    moved = Counter((fact.event, fact.category, fact.policy) for fact in facts)
+    assert moved == {
+        ("enqueued", "network", "exponential"): 1,
+        ("enqueued", "resource", "linear"): 1,
+        ("enqueued", "permission", "never"): 1,
+        ("retried", "network", "exponential"): 1,
+        ("exhausted", "network", "exponential"): 1,
+        ("retried", "resource", "linear"): 1,
+        ("succeeded", "resource", "linear"): 1,
+        ("archived", "permission", "never"): 1,
+    }
+
+
+def drafts(first: int, last: int) -> list:
+    """Return tasks as `enqueue` would put them."""
+    failure, terms = failure_of("timeout"), mapping.Terms(3, error="timeout")
+    call, policy = mapping.Call({}, []), Policy.EXPONENTIAL
+    return [
+        mapping.draft_of(new_id(), "workflow", f"wf_{n}", call, failure, policy, terms, 0.5) for n in range(first, last)
+    ]
+
+
+class Asked:
+    """A store that notes each call and how much it answered."""
+
+    def __init__(self, store) -> None:
+        self.behind, self.asked = store, []
+
+    def __getattr__(self, name):
+        found = getattr(self.behind, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*given, **named):
+            answer = await found(*given, **named)
+            self.asked.append((name, len(getattr(answer, "letters", answer) or ())))
+            return answer
+
+        return call
+
+
+async def test_statistics_read_as_much_of_a_hundred_tasks_as_of_thousands(app):
+    store = Asked(app.store)
+    dlq = DeadLetterQueue(store=Redrive(store=store))
+    await dlq.get_statistics()  # opens the store
+    read = []
+    for first, last in ((0, 100), (100, 3_000)):
+        await app.store.put(drafts(first, last))
+        store.asked.clear()
+        assert (await dlq.get_statistics())["queue_size"] == last
+        read.append(list(store.asked))
+    assert read[0] == read[1]
+
+
+async def test_statistics_take_sqlite_as_many_steps_of_a_hundred_tasks_as_of_thousands(tmp_path):
+    steps = []
+
+    def watch(connection):
+        connection.trace_v2(
+            apsw.SQLITE_TRACE_PROFILE, lambda told: steps.append(told["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"])
+        )
+
+    apsw.connection_hooks.append(watch)
+    try:
+        app = Redrive(f"sqlite:///{tmp_path}/redrive.db")
+        dlq = DeadLetterQueue(store=app)
+        await app.open()
+        taken = []
+        for first, last in ((0, 100), (100, 3_000)):
+            await app.store.put(drafts(first, last))
+            await dlq.get_statistics()
+            steps.clear()
+            await dlq.get_statistics()
+            taken.append(sum(steps))
+        await app.close()
+    finally:
+        apsw.connection_hooks.remove(watch)
+    assert 0 < taken[1] <= 1.5 * taken[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.stores.samples import after, draft, failure, needs, put
 
-from redrive.desk import copy, subscriptions
+from redrive.desk.act import copy, subscriptions
 from redrive.errors import CopyRefused, NotSupported
 from redrive.stores.contract import Features, QueueSpec, Subscription, as_broadcaster, as_migrated
 from redrive.stores.copying import as_copyable

@@ -6,19 +6,21 @@ import asyncio
 
 import asyncpg
 import pytest
-from tests.stores.samples import KIND, QUEUE, act, after, draft, failure, get, letter_id, put
+from tests.stores.samples import KIND, QUEUE, act, after, draft, failure, get, letter_id, put, settle_all
 
+from redrive.core.decide import DELIVERED
 from redrive.core.query import parse
 from redrive.errors import QueueFull
-from redrive.stores.contract import QueueSpec, Receipt
+from redrive.stores.contract import QueueSpec, Receipt, Retention
 from redrive.stores.postgres import PostgresStore
 from redrive.stores.postgres.user_transactions import columns_of, statement
 
 
 async def test_a_kept_key_is_a_duplicate_although_what_its_letter_waited_for_is_gone(store):
     await put(store, "a", after("b", "a", idempotency_key="k"))
-    await act(store, "cancel", "a")
-    await act(store, "purge", "a")
+    await settle_all(store, DELIVERED)
+    await store.retain(Retention(delivered=0.0))
+    assert await store.get(letter_id("a")) is None
     again = await store.put([after("c", "a", idempotency_key="k"), after("b", "a")])
     assert again == [Receipt(letter_id("b"), duplicate=True)] * 2
 

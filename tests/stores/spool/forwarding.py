@@ -21,8 +21,8 @@ async def main(folder: Path, first: int, count: int) -> None:
         assert receipt.spooled
         print(n, flush=True)  # it is accepted: from now on it must not be lost
     behind.shutter.unlink(missing_ok=True)
-    while (await store.spooled()).waiting:  # noqa: ASYNC110 - another task forwards
-        await asyncio.sleep(0.01)
+    while (await store.spooled()).waiting:
+        await store.stepped()
     await store.close()
 
 

@@ -36,8 +36,7 @@ async def spool(tmp_path, behind):
 async def until_empty(store):
     async with asyncio.timeout(30):
         while (await store.spooled()).waiting:
-            store._woken.set()
-            await asyncio.sleep(0.01)
+            await store.stepped()
 
 
 async def kept(store):
@@ -61,6 +60,25 @@ async def test_while_the_store_is_away_the_receipt_says_spooled_and_the_letter_a
     assert await kept(spool) == ["a"]
     found = await spool.spooled()
     assert (found.health, found.forwarded, found.duplicates) == ("ok", 1, 0)
+
+
+async def test_a_store_that_does_not_answer_is_given_up_and_what_it_took_all_the_same_is_one_letter(
+    spool, behind, monkeypatch
+):
+    monkeypatch.setattr("redrive.stores.spool.store._QUICK", 0.01)
+    answers = asyncio.Event()
+
+    async def put(drafts):
+        receipts = await Shuttered.put(behind, drafts)
+        await answers.wait()  # it is written, and the answer is on its way
+        return receipts
+
+    monkeypatch.setattr(behind, "put", put)
+    assert await spool.put([draft("a")]) == [Receipt(letter_id("a"), spooled=True)]
+    answers.set()
+    await until_empty(spool)
+    assert await kept(spool) == ["a"]
+    assert (await spool.spooled()).duplicates == 0  # it is the same letter
 
 
 async def test_every_field_of_a_draft_arrives_as_it_was_given(spool, behind):
@@ -107,9 +125,8 @@ async def test_a_letter_does_not_overtake_those_of_its_queue_that_wait(spool, be
     await spool.put([draft("b")])
     behind.shutter.unlink()
     async with asyncio.timeout(20):
-        while spool._away:
-            spool._woken.set()
-            await asyncio.sleep(0.01)
+        while spool.is_away:
+            await spool.stepped()
     assert (await spool.put([draft("c")]))[0].spooled  # the queue is full, and b waits
     assert not (await spool.put([draft("d", queue="other")]))[0].spooled
     await behind.declare([QueueSpec(name="work")])
@@ -172,9 +189,8 @@ async def test_a_letter_that_waits_for_one_of_a_full_queue_waits_too(spool, behi
     await spool.put([draft("c", queue="alpha", after=(letter_id("b"),))])
     behind.shutter.unlink()
     async with asyncio.timeout(20):
-        while spool._away:
-            spool._woken.set()
-            await asyncio.sleep(0.01)
+        while spool.is_away:
+            await spool.stepped()
     assert (await spool.spooled()).refused == 0
     await behind.declare([QueueSpec(name="work")])
     await until_empty(spool)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.torture.nursery import ROOT
 
 from redrive.stores import sql_files
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 STORE = ROOT / "src" / "redrive" / "stores" / "sqlite"
 JOBS = sorted(file.stem for file in (STORE / "sql").glob("*.sql"))
-MODULES = {"boots": ["store"], "writing": ["writing", "arrivals"]}  # elsewhere a file belongs to the module of its name
+MODULES = {
+    "writing": ["writing", "arrivals"],
+    "putting": ["putting", "arrivals"],
+}  # elsewhere a file belongs to the module of its name
 STATEMENT = re.compile(r"\"(?:SELECT|INSERT|UPDATE|DELETE)\b[^\"]*\bletters\b")
 BUILT = {"compiling.py", "scanning.py"}  # their statements are made of a query
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_every_statement_of_a_file_is_sent_by_its_module(job):
-    texts = "".join((STORE / f"{module}.py").read_text() for module in MODULES.get(job, [job]))
+    texts = "".join(_file(module).read_text() for module in MODULES.get(job, [job]))
     named = sql_files.named("redrive.stores.sqlite.sql", f"{job}.sql", {})
     sent = set(re.findall(r"[\"'](\w+)[\"']", texts))
     assert named.keys() - sent == set()
@@ -26,7 +33,7 @@ def test_every_statement_of_a_file_is_sent_by_its_module(job):
 
 
 def test_no_statement_about_letters_stands_in_python():
-    found = {file.name for file in STORE.glob("*.py") if STATEMENT.search(file.read_text())}
+    found = {file.name for file in STORE.rglob("*.py") if STATEMENT.search(file.read_text())}
     assert found - BUILT == set()
 
 
@@ -34,11 +41,17 @@ def test_no_statement_about_letters_stands_in_python():
 def test_every_statement_can_be_prepared(sqlite, sql, job):
     from importlib import import_module  # noqa: PLC0415
 
-    module = import_module(f"redrive.stores.sqlite.{MODULES.get(job, [job])[0]}")
-    for name, text in getattr(module, "_BOOTS" if job == "boots" else "_SQL").items():
+    path = _file(MODULES.get(job, [job])[0]).relative_to(ROOT / "src").with_suffix("")
+    module = import_module(".".join(path.parts))
+    for name, text in module._SQL.items():
         if name != "fence":
             marks = 2 if name == "expired_or_dead" else 0
             sql(f"EXPLAIN {text.replace('{names}', ', '.join('?' * marks))}", *[None] * _most(text, marks))
+
+
+def _file(module: str) -> Path:
+    (found,) = STORE.rglob(f"{module}.py")
+    return found
 
 
 def _most(text: str, more: int) -> int:

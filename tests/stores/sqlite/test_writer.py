@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 
 import pytest
 from tests.stores.samples import DELIVERED, WORKER, check_books, claim, draft, give_up, letter_id, names, put
@@ -21,6 +22,27 @@ async def test_callers_that_wait_at_the_same_time_share_commits(path, sql):
     await asyncio.gather(*(store.put([draft(str(number))]) for number in range(256)))
     [(moments,)] = sql("SELECT count(DISTINCT created_us) FROM letters")  # one instant a transaction
     assert moments < 64
+    await store.close()
+
+
+async def test_what_one_round_of_the_loop_hands_in_is_one_commit(path, sql):
+    store = SqliteStore(path, clock=SystemStoreClock())
+    await store.open()
+    ran = threading.Event()
+    store._writer.submit(lambda _transaction: ran.set())
+    assert not ran.wait(0.05)  # the round has not ended: the thread is not woken yet
+    await asyncio.gather(*(store.put([draft(str(number))]) for number in range(60)))
+    assert ran.is_set()
+    assert sql("SELECT count(DISTINCT created_us) FROM letters") == [(1,)]
+    await store.close()
+
+
+async def test_a_round_that_hands_in_very_much_is_several_commits_so_that_signs_of_life_get_between(path, sql):
+    store = SqliteStore(path, clock=SystemStoreClock())
+    await store.open()
+    await asyncio.gather(*(store.put([draft(str(number))]) for number in range(2_000)))
+    [(moments,)] = sql("SELECT count(DISTINCT created_us) FROM letters")
+    assert moments >= 2_000 / 576
     await store.close()
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest.importorskip("confluent_kafka")
-from tests.torture.runs import kafka_kills
+from tests.torture.runs.brokers import kafka_kills
 
 pytestmark = [pytest.mark.torture, pytest.mark.alone]
 SEED = 20_260_401

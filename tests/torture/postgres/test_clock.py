@@ -47,5 +47,5 @@ def test_clocks_that_are_ten_minutes_off_take_no_letter_from_the_living(tmp_path
 
 
 def test_a_server_whose_clock_jumps_takes_no_letter_from_the_living(tmp_path: Path, pg: Postgres):
-    found = jumps.at_random(tmp_path, pg, cycles=30, seed=20_261_117)
+    found = jumps.at_random(tmp_path, pg, cycles=12, seed=20_261_117)  # the long form has more
     assert not found.problems

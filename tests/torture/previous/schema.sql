@@ -189,19 +189,19 @@ CREATE TABLE "redrive".subscription (
     PRIMARY KEY (event_type, handler_name), CHECK (event_type <> handler_name)
 );
 
-CREATE TABLE "redrive".outbox_handled_broom (  -- where retention looks next among the handled keys
+CREATE TABLE "redrive".outbox_handled_cursor (  -- the last handled key that retention looked at
     one boolean PRIMARY KEY DEFAULT true CHECK (one), handler_name text COLLATE "C" NOT NULL DEFAULT '',
     idempotency_key text COLLATE "C" NOT NULL DEFAULT ''
 );
-INSERT INTO "redrive".outbox_handled_broom DEFAULT VALUES;
+INSERT INTO "redrive".outbox_handled_cursor DEFAULT VALUES;
 
 CREATE TABLE "redrive".outbox_meta (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     version  integer NOT NULL,            -- the newest migration that was applied
     oldest   integer NOT NULL DEFAULT 1,  -- the oldest version of redrive, by its schema's number, that works with it
     functions text COLLATE "C" NOT NULL DEFAULT '',  -- the digest of the functions that were applied
-    broom    bigint NOT NULL DEFAULT 0,   -- where retention looks next
-    groups_broom text COLLATE "C" NOT NULL DEFAULT ''  -- where it looks next among the groups
+    retained bigint NOT NULL DEFAULT 0,   -- the last seq that retention looked at
+    groups_retained text COLLATE "C" NOT NULL DEFAULT ''  -- the last group that it looked at
 );
 INSERT INTO "redrive".outbox_meta (version) VALUES (0);
 
@@ -1279,8 +1279,8 @@ BEGIN
                END * interval '1 second')
       INTO v_last, v_seen, v_over
       FROM (SELECT seq, status, updated_at FROM "redrive".outbox
-             WHERE seq > (SELECT broom FROM "redrive".outbox_meta) ORDER BY seq LIMIT p_limit) AS s;
-    UPDATE "redrive".outbox_meta SET broom = CASE WHEN v_seen = p_limit THEN v_last ELSE 0 END;
+             WHERE seq > (SELECT retained FROM "redrive".outbox_meta) ORDER BY seq LIMIT p_limit) AS s;
+    UPDATE "redrive".outbox_meta SET retained = CASE WHEN v_seen = p_limit THEN v_last ELSE 0 END;
     v_over := ARRAY(SELECT o.seq FROM "redrive".outbox AS o  -- looked at again, now that it is locked
                      WHERE o.seq = ANY (v_over) AND o.updated_at <= v_now - CASE o.status
                            WHEN 'delivered' THEN p_delivered WHEN 'archived' THEN p_archived
@@ -1301,14 +1301,14 @@ AS $$
 DECLARE
     v_page text[] := ARRAY(
         SELECT fingerprint FROM "redrive".outbox_groups
-         WHERE fingerprint > (SELECT groups_broom FROM "redrive".outbox_meta) ORDER BY fingerprint LIMIT p_limit);
+         WHERE fingerprint > (SELECT groups_retained FROM "redrive".outbox_meta) ORDER BY fingerprint LIMIT p_limit);
 BEGIN
     DELETE FROM "redrive".outbox_groups AS g
      WHERE g.fingerprint = ANY (v_page) AND g.last_seen_at <= p_now - interval '1 day'
        AND NOT EXISTS (SELECT 1 FROM "redrive".outbox AS o WHERE o.fingerprint = g.fingerprint AND o.status = 'failed')
        AND NOT EXISTS (SELECT 1 FROM "redrive".outbox AS o WHERE o.fingerprint = g.fingerprint AND o.status = 'archived');
     UPDATE "redrive".outbox_meta
-       SET groups_broom = CASE WHEN cardinality(v_page) = p_limit THEN v_page[p_limit] ELSE '' END;
+       SET groups_retained = CASE WHEN cardinality(v_page) = p_limit THEN v_page[p_limit] ELSE '' END;
 END $$;
 
 -- Whether a letter with this idempotency key (or, without one, this id) is kept, in any of these queues and kinds.
@@ -1337,7 +1337,7 @@ DECLARE
     v_removed integer;
     v_keys text[];
 BEGIN
-    IF p_kept IS NULL OR NOT pg_try_advisory_xact_lock(hashtextextended('"redrive".outbox_handled_broom', 3)) THEN
+    IF p_kept IS NULL OR NOT pg_try_advisory_xact_lock(hashtextextended('"redrive".outbox_handled_cursor', 3)) THEN
         RETURN 0;
     END IF;
     SELECT array_agg(queue), array_agg(kind) INTO v_queues, v_kinds FROM (
@@ -1345,7 +1345,7 @@ BEGIN
         UNION SELECT queue, kind FROM "redrive".outbox_deltas WHERE status = 'enqueued') AS all_kinds;
     v_limit := least(p_limit, greatest(10, 20000 / coalesce(cardinality(v_queues), 1)));  -- each key is looked up in each
     v_page := ARRAY(
-        SELECT h FROM "redrive".event_handled AS h, "redrive".outbox_handled_broom AS b
+        SELECT h FROM "redrive".event_handled AS h, "redrive".outbox_handled_cursor AS b
          WHERE (h.handler_name, h.idempotency_key) > (b.handler_name, b.idempotency_key)
          ORDER BY h.handler_name, h.idempotency_key LIMIT v_limit);
     WITH removed AS (
@@ -1354,7 +1354,7 @@ BEGIN
            AND NOT "redrive".outbox_has_key(h.idempotency_key, v_queues, v_kinds) RETURNING h.idempotency_key)
     SELECT count(*), array_agg(idempotency_key) INTO v_removed, v_keys FROM removed;
     PERFORM "redrive".outbox_note_left(v_keys);
-    UPDATE "redrive".outbox_handled_broom
+    UPDATE "redrive".outbox_handled_cursor
        SET handler_name = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].handler_name ELSE '' END,
            idempotency_key = CASE WHEN cardinality(v_page) = v_limit THEN v_page[v_limit].idempotency_key ELSE '' END;
     RETURN v_removed;

@@ -124,7 +124,7 @@ def named_points(url: str = "") -> list[str]:
         ROOT / "src" / "redrive" / "engine",
         ROOT / "src" / "redrive" / "stores" / ("postgres" if url else "sqlite"),
     )
-    # Workers copy no letters: tests/cli/test_copying.py kills the command that does.
+    # Workers copy no letters: tests/cli/act/test_copying.py kills the command that does.
     sources = [path for room in rooms for path in room.rglob("*.py") if path.name != "copying.py"]
     return sorted({name for path in sources for name in re.findall(r'\bhit\("([^"]+)"\)', path.read_text())})
 

@@ -132,7 +132,7 @@ def _dropped_outcomes() -> None:
 def _delivered_unrun() -> None:
     """A lost letter is called delivered."""
     from redrive.core.decide import SUCCEEDED  # noqa: PLC0415
-    from redrive.engine.worker import rescue  # noqa: PLC0415
+    from redrive.engine.worker.duties import rescue  # noqa: PLC0415
 
     rescue._lost = lambda _claim: SUCCEEDED
 

@@ -49,7 +49,11 @@ class Metronome:
 
         Worker._duties = accompanied
         Worker._rescue = self._watched(Worker._rescue, "swept")
-        for name in ("_retain", "_announce_orphans"):  # the rest of a sweep takes its time, and takes nothing back
+        for name in (
+            "_fail_stranded",
+            "_retain",
+            "_announce_orphans",
+        ):  # the rest of a sweep takes its time, and takes nothing back
             setattr(Worker, name, self._watched(getattr(Worker, name), "broken"))
 
     def _watched(

@@ -100,7 +100,7 @@ def _is_free(path: str) -> bool:
         finally:
             hold.drop_write_lock()
     finally:
-        hold.release()
+        hold.close()
 
 
 def _can_write(path: str) -> bool:

@@ -59,6 +59,10 @@ def walk(stage, desk):
         (1, "OutOfStock"),
     ]
 
+    [topic] = desk.ask("groups", "--by", "origin")["groups"]
+    assert (topic["value"], topic["count"], topic["fingerprints"]) == (f"kafka:{stage.topic}", 3, 2)
+    assert len(desk.ask("ls", "-q", topic["query"])["letters"]) == 3
+
     [found] = desk.ask("ls", "-q", f"error_type:OutOfStock origin:kafka:{stage.topic}/*")["letters"]
     sheet = desk.ask("show", found["id"])
     assert (sheet["payload"], sheet["letter"]["last_error"]) == ({"quantity": -1}, "it would not")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.sources.kafka.stage import LIMIT, Stage, running, until
 from redrive import Reject
 from redrive.errors import SettingsError
 from redrive.sources.kafka import ExecutionConfig, KafkaConfig, Output, ParallelConsumer
+from redrive.sources.kafka.control import transactions
 from redrive.sources.kafka.control.transactions import Transactions
 from redrive.sources.kafka.offsets.done_map import fits, read_map
 from redrive.sources.kafka.offsets.tracker import OffsetTracker
@@ -296,4 +298,37 @@ async def test_a_commit_that_nobody_answered_is_not_sent_again_unless_it_was_not
     async with running(consumer):
         await until(lambda: not answers and stage.committed() == 20)
         await until(lambda: consumer.counts.in_flight == 0)
+    assert values(stage, out(stage)) == dict.fromkeys(range(20), 1)
+
+
+class _Hanging:
+    """A producer whose first call for its offsets never returns, as while its coordinator has left the cluster."""
+
+    def __init__(self, producer, calls) -> None:
+        self._producer, self._calls = producer, calls
+
+    def __getattr__(self, name):
+        return getattr(self._producer, name)
+
+    def send_offsets_to_transaction(self, *arguments):
+        if self._calls:
+            self._calls.pop().wait()
+        self._producer.send_offsets_to_transaction(*arguments)
+
+
+async def test_a_client_that_never_returns_from_a_transaction_is_replaced_and_nothing_is_sent_twice(stage, monkeypatch):
+    stage.create()
+    stage.create(topic=out(stage))
+    stage.produce([{"value": b"%d" % n, "key": b"%d" % n} for n in range(20)])
+    connect, released = Transactions._connect, threading.Event()
+    calls = [released]
+    monkeypatch.setattr(Transactions, "_connect", lambda self: _Hanging(connect(self), calls))
+    monkeypatch.setattr(transactions, "_LIMIT", 1.0)
+
+    async def worker(record):
+        return Output(topic=out(stage), value=record.value)
+
+    async with running(stage.consumer(worker, exactly_once=True)):
+        await until(lambda: stage.committed() == 20)
+        released.set()  # the old client is fenced by now: its transaction comes to nothing
     assert values(stage, out(stage)) == dict.fromkeys(range(20), 1)

@@ -78,10 +78,10 @@ async def test_a_retry_comes_when_the_worker_asked_for_it_and_not_before(way, er
             others = [await events.get() for _ in range(2)]
             assert await comes_true(lambda: engine.waiting == 1)
             clock.now += HOUR - 1  # the backoff has long been over
-            engine._wake()
+            engine.wake()
             assert (engine.waiting, engine.running) == (1, 0)
             clock.now += 2
-            engine._wake()
+            engine.wake()
             asked = await events.get()
     finally:
         await engine.close(0)

@@ -203,6 +203,7 @@ async def test_the_documents_own_form(app):
     assert (answer.json["idempotency_key"], answer.json["status"]) == ("k-1", "pending")
     assert answer.json["created_at"].endswith("Z")
     again = await post(inbox, "/webhooks", json.dumps(event).encode())
+    assert set(answer.json) == set(again.json) == {"id", "idempotency_key", "status", "created_at"}
     assert (again.status, again.json["id"]) == (200, answer.json["id"])
     (letter,) = await letters(app)
     assert (letter.payload, letter.kind) == (b'{"n": 1}', "webhooks.order.paid")

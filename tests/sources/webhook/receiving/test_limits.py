@@ -77,10 +77,12 @@ async def test_all_bodies_that_arrive_at_one_time_share_one_limit():
 async def test_a_compression_bomb_is_413_and_never_unpacks():
     bomb = gzip.compress(bytes(200_000_000), mtime=0)
     tracemalloc.start()
-    assert (await post(inbox_of(max_body=1_000_000), "/hmac", bomb, GZIP)).status == 413
+    inbox = inbox_of(max_body=1_000_000)
+    assert (await post(inbox, "/hmac", bomb, GZIP)).status == 413
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10_000_000
+    assert inbox.counts.results == {("hmac", "too_large"): 1}
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from tests.stores.samples import (
 from redrive.core.letter import Letter, Priority, Status
 from redrive.core.plan import Plan
 from redrive.core.query import parse
-from redrive.desk.copy import copy
+from redrive.desk.act.copy import copy
 from redrive.errors import CopyRefused
 from redrive.stores.contract import QueueSpec, Receipt, WorkerBeat, books
 from redrive.stores.memory import MemoryStore
@@ -42,7 +42,7 @@ from redrive.stores.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from redrive.desk.copy import Copied
+    from redrive.desk.act.copy import Copied
     from redrive.stores.contract import Store
 
 NAMES = ("there", "here")
@@ -67,10 +67,11 @@ async def fill(store: Store, clock) -> None:
     await order_lane(store)
     await put(store, "delivered", "gone", "needed")
     await put(store, after("in vain", "gone"), after("waits", "needed"), after("waited", "delivered"))
-    await act(store, "cancel", "gone", "needed")
+    await act(store, "cancel", "gone", "needed", "in vain")
     await settle_all(store, DELIVERED)
     await act(store, "restore", "needed")
     await act(store, "purge", "gone")
+    await act(store, "restore", "in vain")
     await settle_all(store, lost())
     await settle_all(store, retry(3_600.0, what=failure("busy", traceback="line 1\nline 2", place="shop:pay:17")))
     clock.advance(1.25)
@@ -213,6 +214,16 @@ async def test_the_order_of_a_key_is_kept(ends, clock):
     clock.advance(10)
     ran = [await settle_all(target, DELIVERED, "lane") for _ in range(6)]
     assert ran == [["o0", "p0"], ["o1"], ["o2"], ["o3"], ["o4"], []]
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["to the other", "from the other"])
+async def test_what_letters_do_after_a_failure_comes_along(store, other, there):
+    source, target = (store, other) if there else (other, store)
+    await put(source, "a", after("b", "a", after_failure="run"), after("c", "a", after_failure="fail"))
+    await copied(source, target)
+    assert await settle_all(target, give_up()) == ["a"]
+    assert await target.stranded(10) == [letter_id("c")]
+    assert await settle_all(target, DELIVERED) == ["b"]
 
 
 async def test_dead_letters_are_found_by_the_text_of_their_errors(ends):

@@ -7,7 +7,7 @@ from tests.stores.samples import KIND, act, dead, draft, failure, get, letter_id
 
 from redrive.core.letter import Status
 from redrive.desk.dlq import get_dlq_event_detail, list_dlq_events, replay_dlq_event
-from redrive.desk.stats import FailedWeek, stats
+from redrive.desk.look.stats import FailedWeek, stats
 from redrive.errors import LetterNotFound, MoveRefused
 
 DAY = 86_400
@@ -34,7 +34,7 @@ async def test_a_letter_that_was_replayed_or_archived_is_no_failure_of_any_week(
 
 
 async def test_a_week_with_too_many_dead_letters_is_not_counted_to_the_end(store, monkeypatch):
-    monkeypatch.setattr("redrive.desk.stats.MOST_A_WEEK", 2)
+    monkeypatch.setattr("redrive.desk.look.stats.MOST_A_WEEK", 2)
     await dead(store, "a", "b", "c")
     assert (await stats(store, weeks=1)).failed_by_week == [FailedWeek(weeks_ago=0, failed=2, more=True)]
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.stores.conftest import NAMES, make_store
+from tests.stores.conftest import ON_UNPOOLED_STORES, UNPOOLED, make_store
 from tests.stores.samples import (
     DELIVERED,
     OPERATOR,
@@ -150,6 +150,7 @@ def readable(queries: list[str]) -> list[str]:
     return [query for query in queries if len(query) < 4_000]
 
 
+@ON_UNPOOLED_STORES
 @pytest.mark.parametrize("field", FIELDS)
 async def test_a_field_means_the_same_to_every_store_whatever_it_is_compared_with(store, clock, field):
     await one_of_each(store, clock)
@@ -183,7 +184,7 @@ async def test_groups_count_the_dead_letters_that_the_query_finds(store, clock, 
     assert sum(group.count for group in groups) == len(found)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", UNPOOLED)
 def test_any_terms_together_mean_the_same_to_every_store(name):
     some = st.sampled_from([*FIELDS]).flatmap(lambda field: st.sampled_from(terms(field)))
     queries = st.lists(some, min_size=1, max_size=3).map(" ".join).filter(lambda text: len(text) < 4_000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.stores.samples import dead, draft, letter_id, put, status
 
-from redrive.core.ids import short
 from redrive.core.letter import Status
+from redrive.core.letter.ids import short
 from redrive.desk.desk import Desk
 from redrive.errors import AmbiguousId, LetterNotFound
 

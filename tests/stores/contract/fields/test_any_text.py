@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.stores.conftest import NAMES, make_store
+from tests.stores.conftest import UNPOOLED, make_store
 from tests.stores.samples import KIND, QUEUE, act, check_books, dead, draft, failure, get, letter_id, put
 
 from redrive.core.letter import Draft, Status
@@ -96,7 +96,7 @@ async def test_a_letter_lives_its_whole_life_whatever_its_text_looks_like(store,
     await live_a_whole_life(store, text)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", UNPOOLED)
 def test_any_text_anywhere_comes_back_as_it_was(name):
     with asyncio.Runner() as runner, TemporaryDirectory() as folder:
         store = make_store(name, Path(folder), ManualClock())

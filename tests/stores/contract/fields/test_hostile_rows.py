@@ -11,8 +11,8 @@ from tests.stores.samples import OPERATOR, WORKER, act, claim, dead, get, give_u
 
 from redrive.core.letter import Priority, Status
 from redrive.core.query import parse
-from redrive.desk import views
-from redrive.desk.explain import explained
+from redrive.desk.look import views
+from redrive.desk.look.explain import explained
 from redrive.errors import MoveRefused
 from redrive.stores.contract import WorkerBeat
 

@@ -30,26 +30,26 @@ class MemoryMachine(Machine):
 
 
 def without_token_check(contents, claim):
-    row = contents.shelf.rows.get(claim.ref)
+    row = contents.table.rows.get(claim.ref)
     return row if row is not None and row.letter.status is Status.IN_FLIGHT else None
 
 
 def by_time_only(contents, limit):
-    return [claiming.claim_of(contents, row) for row in list(contents.shelf.in_flight.values())[:limit]]
+    return [claiming.claim_of(contents, row) for row in list(contents.table.in_flight.values())[:limit]]
 
 
 def every_attempt_counts(letter, move, now):
     return replace(_settled(letter, move, now), attempts=letter.attempts)
 
 
-def nobody_is_freed(shelf, letter_id):
-    shelf.dependents.pop(letter_id, None)
+def nobody_is_freed(table, letter_id):
+    table.dependents.pop(letter_id, None)
 
 
-def without_order(shelf, queue, key):
-    for row in shelf.lanes[queue, key].values():
+def without_order(table, queue, key):
+    for row in table.lanes[queue, key].values():
         if row.letter.status is Status.PENDING and not row.waits_for:
-            ordering._join_line(shelf, row)
+            ordering._join_line(table, row)
 
 
 def forgetful(self, row):
@@ -63,7 +63,7 @@ BROKEN = {
     "attempts are never given back": (changes, "settled", every_attempt_counts),
     "nobody is told of a delivery": (ordering, "free_dependents", nobody_is_freed),
     "lanes keep no order": (ordering, "advance", without_order),
-    "what is purged is not counted": (rows.Shelf, "remove", forgetful),
+    "what is purged is not counted": (rows.LetterTable, "remove", forgetful),
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from tests.stores.samples import (
     DELIVERED,
     act,
@@ -15,6 +16,8 @@ from tests.stores.samples import (
     settle_all,
 )
 
+from redrive.core.plan import Plan, PlanState
+from redrive.errors import PlanNotFound
 from redrive.stores.contract import Retention, books
 
 DAY = 86_400.0
@@ -137,3 +140,60 @@ async def test_small_looks_reach_every_handled_key_in_the_end(store, clock):
         await store.retain(DEFAULT, limit=4)
     fresh = [n for n in range(25) if await store.handled("ship", f"key {n:02}")]
     assert fresh == list(range(10, 25))  # the letters of the first ten are kept
+
+
+# ---------------------------------------------------------------------- plans
+
+
+def plan(plan_id: str, query: str = "status:failed", **fields) -> Plan:
+    return Plan(id=plan_id, verb="replay", query=query, by="ada", reason="fixed", **fields)
+
+
+async def plans_kept(store) -> set[str]:
+    return {each.id for each in await store.plans()}
+
+
+async def test_a_plan_goes_a_while_after_it_is_done_or_halted_and_never_while_it_is_open(store, clock):
+    await dead(store, "a")
+    for plan_id in ("done", "halted", "running", "paused"):
+        await store.start_plan(plan(plan_id))
+    await store.change_plan("paused", "pause", by="ada", reason="")
+    clock.advance(50 * DAY)  # counts from the end, not from the beginning
+    assert (await store.step("done", limit=10)).plan.done
+    await store.change_plan("halted", "halt", by="ada", reason="")
+    clock.advance(90 * DAY - 1)
+    await store.retain(DEFAULT)
+    assert await plans_kept(store) == {"done", "halted", "running", "paused"}
+    clock.advance(1)
+    await store.retain(DEFAULT)
+    assert await plans_kept(store) == {"running", "paused"}
+    with pytest.raises(PlanNotFound):
+        await store.plan("done")
+    assert (await store.change_plan("paused", "resume", by="ada", reason="")).state is PlanState.RUNNING
+    assert {"plan replay", "plan halt", "replay"} <= {entry.verb for entry in await store.audit()}  # the log keeps all
+
+
+async def test_plans_stay_when_they_are_kept_for_ever(store, clock):
+    await store.start_plan(plan("done"))
+    assert (await store.step("done", limit=10)).plan.done
+    clock.advance(10_000 * DAY)
+    await store.retain(Retention(plans=None))
+    assert await plans_kept(store) == {"done"}
+    await store.retain(Retention(plans=10_000 * DAY))
+    assert await plans_kept(store) == set()
+
+
+async def test_small_looks_reach_every_plan_in_the_end(store, clock):
+    for n in range(9):
+        await store.start_plan(plan(f"plan {n}"))
+        if n % 3:
+            await store.step(f"plan {n}", limit=10)
+    clock.advance(91 * DAY)
+    for _ in range(3):
+        await store.retain(DEFAULT, limit=4)
+    assert await plans_kept(store) == {"plan 0", "plan 3", "plan 6"}
+    await store.step("plan 0", limit=10)
+    clock.advance(91 * DAY)
+    for _ in range(2):  # and round again
+        await store.retain(DEFAULT, limit=4)
+    assert await plans_kept(store) == {"plan 3", "plan 6"}

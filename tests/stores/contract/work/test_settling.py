@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.stores.samples import (
     DELIVERED,
     act,
+    check_books,
     claim,
     dead,
     failure,
+    find_all,
     get,
     give_up,
     lost,
+    names,
     put,
     release,
     retry,
@@ -226,3 +230,36 @@ async def test_the_newest_try_of_a_cycle_keeps_its_traceback_and_no_other_does(s
     await act(store, "replay", "a")
     again = await get(store, "a")
     assert [one.traceback for one in again.failure_history[0].tries] == ["", "", "Traceback 3 \N{SNOWMAN}\n  File"]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_letters_that_fail_alike_keep_their_own_logs_and_a_lost_claim_among_them_moves_nothing(store, dies):
+    await put(store, *"abcd")
+    claims = {name: one for one in await claim(store) for name in names([one])}
+    await store.settle([(claims["b"], release(delay=60))])
+    what = failure("no route \0 é \u2028", error_type="OSError")
+    moves = {name: replace(give_up(what) if dies else retry(4, what=what), draw=n / 8) for n, name in enumerate("abcd")}
+
+    assert await store.settle([(claims[name], moves[name]) for name in "abcd"]) == (True, False, True, True)
+    assert [await status(store, name) for name in "acd"] == [Status.FAILED if dies else Status.PENDING] * 3
+    assert [(await get(store, name)).tries[0].draw for name in "acd"] == [0, 2 / 8, 3 / 8]
+    assert {(await get(store, name)).tries[0].error for name in "acd"} == {what.message}
+    assert ((await get(store, "b")).tries, await status(store, "b")) == ((), Status.PENDING)
+    assert sorted(names(await find_all(store, "error:~route status:failed"))) == (["a", "c", "d"] if dies else [])
+    await check_books(store)
+
+
+async def test_letters_that_fail_alike_are_due_again_each_at_its_own_time(store, clock):
+    await put(store, *"abc")
+    claims = {name: one for one in await claim(store) for name in names([one])}
+    what = failure("no route", error_type="OSError")
+    delays = {"a": 30.0, "b": 10.0, "c": 20.0}
+    moves = [(claims[name], retry(delay, what=what)) for name, delay in delays.items()]
+
+    assert await store.settle(moves) == (True, True, True)
+    due = {name: (await get(store, name)).due_us - (await get(store, name)).updated_us for name in delays}
+    assert due == {name: delay * 1e6 for name, delay in delays.items()}
+    for name in "bca":
+        clock.advance(10)
+        assert names(await claim(store)) == [name]
+    await check_books(store)

@@ -13,6 +13,7 @@ from tests.stores.samples import DELIVERED, KIND, WORKER, claim, names, put
 
 from redrive.stores.contract import WorkerBeat
 from redrive.stores.postgres import PostgresStore
+from redrive.stores.postgres.server.lease_clock import Ticker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -124,3 +125,38 @@ async def test_a_sweeper_whose_clock_is_held_by_another_only_looks(store, other,
         async with asyncio.timeout(60):
             assert await store.expired(10) == []
             assert await store.expired(10) == []
+
+
+class Hands:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.mark.parametrize("ticks", [(0.0, 0.0005), (0.0, 1.5), (0.0, 3.0, 3.1), (0.0,)])
+async def test_processes_that_tick_several_times_in_a_row_do_not_hold_up_the_clock_of_leases(store, server, ticks):
+    """Each of three processes ticks at these moments of its ten seconds; two of them die in the middle."""
+    now = Hands()
+    processes = [Ticker(manual=False, now=now) for _ in range(3)]
+
+    async def tick(ticker: Ticker, at: float) -> int:
+        now.at = at
+        asked = ticker.ask()
+        [heard] = await store._calls.ask(
+            lambda connection, _again: store._calls.fetch(connection, "tick", asked.seen, asked.passed, None)
+        )
+        ticker.heard(asked, heard)
+        return heard["lease_us"]
+
+    began = await tick(processes[0], 0.0)
+    rounds = [
+        (turn * 10.0 + number * 3.3 + span, number) for turn in range(20) for number in range(3) for span in ticks
+    ]
+    alive = [(at, number) for at, number in sorted(rounds) if number == 2 or at < 100]
+    stands = [((await tick(processes[number], at) - began) / 1e6, at) for at, number in alive]
+    assert all(lease <= at + 1e-3 for lease, at in stands)
+    assert stands[-1][0] >= 0.85 * stands[-1][1]

@@ -141,6 +141,16 @@ async def test_a_plan_sends_each_letter_once(wire, store, boundary):
     assert {(await get(store, name)).cycles for name in "abcd"} == {1}
 
 
+@pytest.mark.parametrize("boundary", range(12))
+async def test_a_letter_that_was_taken_is_not_in_flight_without_a_claim(wire, store, boundary):
+    await put(store, "a")
+    wire.proxy.lose_answer(boundary)
+    claimed = await wire.take(letter_id("a"), lease=LEASE, worker=WORKER)
+    assert names([claimed]) == ["a"]
+    assert claimed.letter.worker == WORKER
+    assert await store.settle([(claimed, DELIVERED)]) == (True,)
+
+
 async def test_handled_is_noted_once_however_often_it_is_asked(wire):
     wire.proxy.lose_answer(3)
     assert await wire.handled("mail", "key")

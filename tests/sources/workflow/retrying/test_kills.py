@@ -1,0 +1,72 @@
+"""kill -9 of processors while 1,000 tasks retry: nothing is lost, nothing stays in retrying, the numbers balance."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.stores.conftest import server_url
+
+from redrive import Redrive
+from redrive.workflow import DeadLetterQueue
+
+TASKS, KILLS, MEMBERS, PATIENCE = 1_000, 6, 2, 60.0
+ROOT = Path(__file__).parents[4]
+
+pytestmark = pytest.mark.slow
+
+
+async def start(url: str) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.sources.workflow.member", url, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    await asyncio.wait_for(process.stdout.readline(), 60)
+    return process
+
+
+async def kill(process: asyncio.subprocess.Process) -> None:
+    process.kill()
+    await process.wait()
+
+
+async def open_tasks(dlq) -> int:
+    found = (await dlq.get_statistics())["status_breakdown"]
+    return found["pending"] + found["retrying"]
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+async def test_killed_processors_lose_nothing(name, tmp_path):
+    url = f"sqlite:///{tmp_path}/redrive.db" if name == "sqlite" else f"{server_url()}?schema=wf_{uuid4().hex[:8]}"
+    app = Redrive(url)
+    dlq = DeadLetterQueue(store=app)
+    for number in range(TASKS):
+        await dlq.enqueue(f"wf_{number}", {"n": number}, [], "timeout", "immediate", 2)
+    members = [await start(url) for _ in range(MEMBERS)]
+    struck = 0  # kills while tasks were open
+    try:
+        for turn in range(KILLS):
+            before = await open_tasks(dlq)
+            struck += before > 0
+            async with asyncio.timeout(PATIENCE):
+                while before - await open_tasks(dlq) < min(25, before):  # noqa: ASYNC110 - other processes work
+                    await asyncio.sleep(0.01)
+            await kill(members[turn % MEMBERS])
+            members[turn % MEMBERS] = await start(url)
+        async with asyncio.timeout(PATIENCE):
+            while await open_tasks(dlq):  # noqa: ASYNC110 - other processes work
+                await asyncio.sleep(0.05)
+    finally:
+        for member in members:
+            await kill(member)
+    assert struck >= KILLS // 2
+    stats = await dlq.get_statistics()
+    found = stats["status_breakdown"]
+    assert found["retrying"] == 0
+    assert found["completed"] + found["exhausted"] == stats["lifetime_stats"]["enqueued_total"] == TASKS
+    assert found["exhausted"] >= TASKS // 10
+    exhausted = await dlq.list_tasks(status="exhausted", limit=None)
+    assert {task.task_id for task in exhausted if task.task["n"] % 10 == 0} == {f"wf_{n}" for n in range(0, TASKS, 10)}
+    await app.close()
