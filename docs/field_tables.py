@@ -21,8 +21,8 @@ from redrive import Draft, FailureCycle, Letter, Redrive
 from redrive.core.letter import Try
 from redrive.core.plan import Plan
 from redrive.core.why import Why
+from redrive.desk.act.plan import Preview
 from redrive.desk.desk import Desk
-from redrive.desk.plan import Preview
 from redrive.engine.handler import build_handler
 from redrive.engine.options import Options
 from redrive.sources.kafka import Record

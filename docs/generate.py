@@ -35,18 +35,21 @@ from redrive.desk.desk import Desk
 from redrive.drafts import make_draft
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
-from redrive.signals.metrics import FACT_METRICS, STORE_METRICS
+from redrive.signals.metrics import FACT_METRICS, SPOOL_METRICS, STORE_METRICS
 from redrive.sources import kafka
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.config_checks import IN_CODE
 from redrive.sources.kafka.facts import KAFKA_FACTS
 from redrive.sources.kafka.metrics import KAFKA_METRICS
+from redrive.sources.pipeline.admin.signals.metrics import PIPELINE_METRICS
+from redrive.sources.webhook.prometheus import INBOX_METRICS
 from redrive.stores.sqlite.file.database import migrations
 
 sys.path.insert(0, str(Path(__file__).parent))  # its own parts stand beside it
 
 import field_tables
 from page_tables import first_line, paragraphs, table
+from proto_tables import protos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -331,7 +334,7 @@ def _part(name: str, kind: Any) -> str:
     elif issubclass(kind, Enum):
         parts.append(", ".join(f"`{each.name}` (`{each.value}`)" for each in kind))
     elif getattr(kind, "_is_protocol", False):
-        parts.append("A protocol: whatever has these methods will do.")
+        parts.append("A protocol: any object with these methods will do.")
     else:
         parts.insert(1, f"`{name}({', '.join(_parameters(inspect.signature(kind)))})`")
     return "\n\n".join([*parts, *(_promised(each, thing) for each, thing in _own_methods(kind))])
@@ -355,20 +358,21 @@ def _promised(name: str, thing: Any) -> str:
 # ---------------------------------------------------------------------- JSON
 
 SHAPES = {
-    "redrive.desk.views": ("Listing", "LetterRow", "LetterSheet", "Header", "TryView", "CycleView"),
-    "redrive.desk.group": ("Groups", "GroupView"),
-    "redrive.desk.acts": ("Done",),
-    "redrive.desk.outcome": ("PlanOutcome",),
-    "redrive.desk.plan": ("Plans", "PlanView"),
-    "redrive.desk.copy": ("Copied", "NotCopied"),
+    "redrive.desk.look.views": ("Listing", "LetterRow", "LetterSheet", "Header", "TryView", "CycleView"),
+    "redrive.desk.look.group": ("Groups", "GroupView"),
+    "redrive.desk.look.lens": ("LensGroups", "LensView"),
+    "redrive.desk.act.acts": ("Done",),
+    "redrive.desk.act.outcome": ("PlanOutcome",),
+    "redrive.desk.act.plan": ("Plans", "PlanView"),
+    "redrive.desk.act.copy": ("Copied", "NotCopied"),
     "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),
-    "redrive.desk.edit": ("EditedLetter",),
-    "redrive.desk.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),
+    "redrive.desk.act.edit": ("EditedLetter",),
+    "redrive.desk.look.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),
     "redrive.core.waiting": ("Hold",),
-    "redrive.desk.stats": ("Stats", "FailedWeek", "Histories", "OldestFailed", "WorkerView", "BreakerView"),
-    "redrive.desk.queues": ("Queues", "QueueView"),
-    "redrive.desk.audit": ("AuditLog", "AuditLine"),
-    "redrive.desk.subscriptions": ("Subscriptions",),
+    "redrive.desk.look.stats": ("Stats", "FailedWeek", "Histories", "OldestFailed", "WorkerView", "BreakerView"),
+    "redrive.desk.act.queues": ("Queues", "QueueView"),
+    "redrive.desk.look.audit": ("AuditLog", "AuditLine"),
+    "redrive.desk.act.subscriptions": ("Subscriptions",),
     "redrive.stores.contract": ("Receipt", "Subscription"),
     "redrive.cli.run.upkeep": ("Checked", "Migrated"),
     "redrive.cli.act.spool": ("SpoolStats", "SpoolListing", "SpooledLetter"),
@@ -417,13 +421,18 @@ def _alternatives(text: str) -> list[str]:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "protos": protos("document", "graph", "module"),
+    "services": protos("engine", "admin"),
     "settings": settings,
     "execution-config": kafka_keys("execution", ExecutionConfig),
     "kafka-config": kafka_keys("kafka", KafkaConfig),
     "cli": cli,
     "metrics-of-facts": metrics(FACT_METRICS),
     "metrics-of-stores": metrics(STORE_METRICS),
+    "metrics-of-spools": metrics(SPOOL_METRICS),
+    "metrics-of-inboxes": metrics(INBOX_METRICS),
     "metrics-of-kafka": metrics(KAFKA_METRICS),
+    "metrics-of-pipelines": metrics(PIPELINE_METRICS),
     "facts": facts,
     "kafka-facts": kafka_facts,
     "error-tree": error_tree,
