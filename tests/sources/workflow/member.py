@@ -1,4 +1,9 @@
-"""A process that retries tasks until it is killed: `python -m tests.sources.workflow.member URL`."""
+"""
+A process that retries tasks until it is killed: `python -m tests.sources.workflow.member URL`.
+
+It says "ready" once Python has imported everything, and begins when it is sent a line: how long a process takes to
+start then decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +24,11 @@ async def callback(task: dict[str, int], _repos: list[str]) -> None:
 
 
 async def main(url: str) -> None:
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     app = Redrive(url, lease_seconds=LEASE, sweep_seconds=SWEEP)
     dlq = DeadLetterQueue(store=app, concurrency=8)
     await dlq.start_retry_processor(callback, INTERVAL)
-    print("ready", flush=True)
     await asyncio.Event().wait()
 
 

@@ -19,11 +19,17 @@ ROOT = Path(__file__).parents[4]
 pytestmark = pytest.mark.slow
 
 
-async def start(url: str) -> asyncio.subprocess.Process:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.sources.workflow.member", url, cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
+async def prepare(url: str) -> asyncio.subprocess.Process:
+    """Return a process that has started, and waits to be let go."""
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-m", "tests.sources.workflow.member", url]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
     await asyncio.wait_for(process.stdout.readline(), 60)
+    return process
+
+
+def let_go(process: asyncio.subprocess.Process) -> asyncio.subprocess.Process:
+    process.stdin.write(b"go\n")
     return process
 
 
@@ -44,24 +50,25 @@ async def test_killed_processors_lose_nothing(name, tmp_path):
     dlq = DeadLetterQueue(store=app)
     for number in range(TASKS):
         await dlq.enqueue(f"wf_{number}", {"n": number}, [], "timeout", "immediate", 2)
-    members = [await start(url) for _ in range(MEMBERS)]
-    struck = 0  # kills while tasks were open
+    prepared = await asyncio.gather(*[prepare(url) for _ in range(MEMBERS + KILLS)])
+    waiting = list(prepared)
+    members = [let_go(waiting.pop()) for _ in range(MEMBERS)]
     try:
         for turn in range(KILLS):
             before = await open_tasks(dlq)
-            struck += before > 0
+            assert before > 0  # each kill strikes while tasks are open
             async with asyncio.timeout(PATIENCE):
                 while before - await open_tasks(dlq) < min(25, before):  # noqa: ASYNC110 - other processes work
                     await asyncio.sleep(0.01)
             await kill(members[turn % MEMBERS])
-            members[turn % MEMBERS] = await start(url)
+            members[turn % MEMBERS] = let_go(waiting.pop())
         async with asyncio.timeout(PATIENCE):
             while await open_tasks(dlq):  # noqa: ASYNC110 - other processes work
                 await asyncio.sleep(0.05)
     finally:
-        for member in members:
-            await kill(member)
-    assert struck >= KILLS // 2
+        for process in prepared:
+            if process.returncode is None:
+                await kill(process)
     stats = await dlq.get_statistics()
     found = stats["status_breakdown"]
     assert found["retrying"] == 0
