@@ -17,6 +17,7 @@ from redrive.errors import SourceError
 from redrive.sources.kafka.client.errors import Heard, said
 from redrive.sources.kafka.client.settings import reader_settings
 from redrive.sources.kafka.replay.filter import Filter
+from redrive.sources.kafka.replay.log_ends import log_ends
 from redrive.sources.kafka.replay.progress import MAX_REPLAYS, Progress, with_filter
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Reader:
 
     def _start(self, place: TopicPartition) -> TopicPartition:
         number, wanted = place.partition, self._filter
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), REQUEST)
+        low, high = log_ends(self._consumer, TopicPartition(self._topic, number), REQUEST, self._clock)
         is_new = place.offset > high  # the topic was deleted and created again
         reached = self._reached[number] = Progress() if is_new else Progress(place.offset, place.metadata)
         start = max(reached.start(self._max_replays), low, wanted.first or 0)

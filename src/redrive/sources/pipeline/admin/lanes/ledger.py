@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from redrive.errors import SourceError
 from redrive.sources.kafka.client.errors import Heard, said
 from redrive.sources.kafka.client.settings import reader_settings
+from redrive.sources.kafka.replay.log_ends import log_ends
 from redrive.sources.kafka.replay.reader import REQUEST, Reader
 from redrive.sources.pipeline.admin.lanes.lane_letter import letter_in
-from redrive.sources.pipeline.admin.lanes.log_ends import log_ends
 from redrive.sources.pipeline.admin.lanes.sent_letters import SentLetters
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LaneLedger:
     def _of(self, place: TopicPartition) -> SentLetters:
         if place.error is not None:
             raise KafkaException(place.error)
-        low, high = log_ends(self._client, self.topic, place.partition)
+        low, high = log_ends(self._client, TopicPartition(self.topic, place.partition), REQUEST)
         self._ends[place.partition] = high
         return SentLetters(low, high, offset=place.offset, text=place.metadata)
 

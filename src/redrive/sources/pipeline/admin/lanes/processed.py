@@ -16,8 +16,8 @@ from msgspec import Struct
 from redrive.errors import SourceError
 from redrive.sources.kafka.client.errors import said
 from redrive.sources.kafka.client.settings import reader_settings
+from redrive.sources.kafka.replay.log_ends import log_ends
 from redrive.sources.kafka.replay.reader import REQUEST
-from redrive.sources.pipeline.admin.lanes.log_ends import log_ends
 from redrive.sources.pipeline.admin.lanes.sent_letters import SentLetters
 
 if TYPE_CHECKING:
@@ -52,5 +52,5 @@ def processed(kafka: KafkaConfig, group: str, topic: str) -> dict[int, Processed
 def _part(client: Consumer, place: TopicPartition) -> ProcessedPart:
     if place.error is not None:
         raise KafkaException(place.error)
-    low, high = log_ends(client, place.topic, place.partition)
+    low, high = log_ends(client, TopicPartition(place.topic, place.partition), REQUEST)
     return ProcessedPart(low, high, SentLetters(low, high, offset=place.offset, text=place.metadata))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from redrive.engine.clock import SystemClock
-from redrive.sources.kafka.replay.reader import REQUEST
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, TopicPartition
 
     from redrive.engine.clock import Clock
 
@@ -23,13 +22,13 @@ _REST = 0.1  # seconds between two requests
 _ELECTING = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
-def log_ends(client: Consumer, topic: str, partition: int, clock: Clock | None = None) -> tuple[int, int]:
-    """Return the first offset of the log and the one after its last; raise KafkaException."""
+def log_ends(client: Consumer, place: TopicPartition, limit: float, clock: Clock | None = None) -> tuple[int, int]:
+    """Return the first offset of the log and the one after its last; raise KafkaException after *limit* seconds."""
     time = clock or SystemClock()
-    end = time.monotonic() + REQUEST
+    end = time.monotonic() + limit
     while True:
         try:
-            low, high = client.get_watermark_offsets(TopicPartition(topic, partition), REQUEST)
+            low, high = client.get_watermark_offsets(place, limit)
         except KafkaException as error:
             if error.args[0].code() not in _ELECTING or time.monotonic() >= end:
                 raise
