@@ -32,10 +32,13 @@ _ENQUEUED = str(Why.ENQUEUED)  # as plain text: it is written for every letter t
 
 def accepted(draft: Draft, now: int) -> Letter:
     """Return the letter that *draft* becomes; with a failure it is dead at once, or waits for its retry."""
+    created = (
+        now if draft.accepted_us is None else min(draft.accepted_us, now)
+    )  # clocks differ: never after its arrival
     letter = Letter(  # without names as far as can be: it is made for every letter that comes in
         draft.id, draft.queue, draft.kind, draft.payload, draft.content_type, draft.key, draft.idempotency_key,
         draft.priority, now + span(draft.delay) if draft.due_us is None else draft.due_us, 0, 0, draft.policy,
-        draft.generation, draft.origin, draft.handler, draft.tenant, 0, now, now, now,
+        draft.generation, draft.origin, draft.handler, draft.tenant, 0, now, created, now,
         why=_ENQUEUED, unique_in=draft.unique_in,
         headers=draft.headers, metadata=copied(draft.metadata), after=draft.after,
     )  # fmt: skip

@@ -62,6 +62,20 @@ def test_after_a_suspect_one_letter_is_claimed_at_a_time_until_a_claim_brings_no
     assert found.limit is None
 
 
+@pytest.mark.parametrize(
+    ("losses", "held", "engine", "had_not_begun"),
+    [(1, 2, "async", True), (2, 9, "thread", True), (1, 1, "async", False), (0, 2, "async", False),
+     (1, 2, "process", False)],
+)  # fmt: skip
+def test_a_suspect_that_its_dead_worker_held_beside_others_had_not_begun(clock, losses, held, engine, had_not_begun):
+    [claim] = claims(losses)
+    assert suspects(clock, engine).had_not_begun(claim, held) == had_not_begun
+
+
+def test_whether_a_letter_of_an_unknown_kind_had_begun_is_not_known(clock):
+    assert not Suspects({}, clock).had_not_begun(claims(1)[0], 2)
+
+
 def test_it_waits_two_seconds_for_the_others_to_end(clock):
     found, [suspect] = suspects(clock), claims(1)
     found.found_in([suspect])

@@ -84,5 +84,9 @@ async def test_a_hundred_senders_through_five_kills_lose_nothing_and_double_noth
     assert sorted(statuses) == sorted(names)  # every 2xx is exactly one letter
     assert found["enqueued"] == len(names) == found["delivered"] + found["failed"]
     handled = (served.folder / "handled").read_text().split()
+    # Not ==: an event may be handled and dead. A kill between the end of its handler and the commit that says so counts
+    # as a loss, because no one can know how far it came. The first may strike any event, the second and the third only
+    # the one that runs alone; of five kills that is possible for one event, and rare.
     assert {name for name, state in statuses.items() if state == "delivered"} <= set(handled)
+    assert found["failed"] <= 1
     assert all(letter.losses == 3 for letter in await dead(served))  # its process died three times while it ran

@@ -92,7 +92,7 @@ async def test_every_field_of_a_draft_arrives_as_it_was_given(spool, behind):
     await until_empty(spool)
     letter = await behind.get(given.id)
     for name in given.__struct_fields__:
-        if name not in ("delay", "due_us", "failure", "attempts", "retry", "again"):
+        if name not in ("delay", "due_us", "failure", "attempts", "retry", "again", "accepted_us"):
             assert getattr(letter, name) == getattr(given, name), name
 
 
@@ -104,6 +104,18 @@ async def test_a_delay_begins_when_the_letter_is_spooled(spool, behind):
     await until_empty(spool)
     letter = await behind.get(letter_id("a"))
     assert before + 3_600_000_000 <= letter.due_us <= letter.created_us + 3_600_000_000
+
+
+async def test_a_letter_was_created_when_it_was_spooled(spool, behind):
+    behind.shutter.touch()
+    before = behind._clock.wall_us()
+    await spool.put([draft("a")])
+    after = behind._clock.wall_us()
+    behind.shutter.unlink()
+    await until_empty(spool)
+    letter = await behind.get(letter_id("a"))
+    assert before <= letter.created_us <= after < letter.due_us
+    assert letter.due_us == letter.cycle_us == letter.updated_us  # its retries begin when the store has it
 
 
 async def test_letters_come_in_the_order_in_which_they_were_accepted(spool, behind):

@@ -84,6 +84,9 @@ def _numbers(draft: Draft) -> Iterator[str]:
         )
     if draft.due_us is not None and not (type(draft.due_us) is int and EARLIEST_US <= draft.due_us <= LATEST_US):
         yield "its due time is after the year 9999, or no time at all; is it in milliseconds?"
+    accepted = draft.accepted_us
+    if accepted is not None and not (type(accepted) is int and EARLIEST_US <= accepted <= LATEST_US):
+        yield "accepted_us is no time in microseconds; a spool sets it, leave it out"
 
 
 def _collected(draft: Draft) -> Iterator[str]:

@@ -228,6 +228,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     retry: bool = False  # … and is to be tried again when it is due: kept as pending, after one try if none is given
     again: bool = False  # … also if its idempotency key is kept: that letter then learns of this failure
     after_failure: AfterFailure = "wait"  # what it does when a letter of its `after` is dead
+    accepted_us: int | None = None  # when it was accepted if a spool kept it first; sources and users leave it out
 
     def __post_init__(self) -> None:
         """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""

@@ -347,8 +347,9 @@ class Processor:
             engine.recall_late(before, _TOO_SLOW)
 
     def _start_suspect(self) -> None:
-        """Run the suspect if this process holds nothing else; give it back if that takes too long."""
-        if self._capacity.running or self.exchanges.unsettled or len(self.held) > 1:
+        """Run the suspect if this process holds nothing else and asks for nothing; give it back if that takes long."""
+        asks = self.exchanges.under_way or self.exchanges.unsettled
+        if self._capacity.running or asks or len(self.held) > 1:
             if (late := self._suspects.out_of_patience()) is not None:
                 self._give_back([late], LATER)
         elif (suspect := self._suspects.begin()) is not None:
@@ -419,4 +420,4 @@ class Processor:
 
     async def rescue(self, limit: int = 200) -> int:
         """Take back lost letters, as `decide` says; return how many, 0 if one could not be settled."""
-        return await rescue(self._store, self.deciding, self._faults, self._announce, limit=limit)
+        return await rescue(self._store, self.deciding, self._suspects, self._faults, self._announce, limit=limit)

@@ -2,8 +2,9 @@
 A letter whose last worker died runs alone.
 
 Owns which claimed letter is a suspect and when it may run: with no other letter held by this process, so
-that another death convicts only it. Until then, and while it runs, the worker claims nothing. Knows no
-store and no engine; after how many losses a letter is failed is in `core.decide`.
+that another death convicts only it. Until then, and while it runs, the worker claims nothing. So a suspect
+that a dead worker held beside others had not begun, and that death is no loss of it. Knows no store and no
+engine; after how many losses a letter is failed is in `core.decide`.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ class Suspects:
         """Return the suspect that waited; it waits here no longer."""
         suspect, self.waiting = self.waiting, None
         return suspect
+
+    def had_not_begun(self, claim: Claim, held: int) -> bool:
+        """Whether *claim*, one of *held* that died with their worker, is a suspect that still waited to run alone."""
+        return held > 1 and claim.letter.losses > 0 and claim.letter.kind in self._handlers and self._endangers(claim)
 
     def _endangers(self, claim: Claim) -> bool:
         """Whether a letter could take other letters of this process with it if it kills again."""

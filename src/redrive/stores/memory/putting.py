@@ -37,7 +37,7 @@ def put(contents: Contents, drafts: Sequence[Draft]) -> list[Receipt]:
             contents.table.free_key(draft.queue, draft.kind, draft.idempotency_key or "")
         contents.table.add(replace(letter, token=token), ordered=contents.queues.made(draft.queue).spec.ordered)
         if letter.status is Status.FAILED and draft.failure is not None:
-            contents.table.note_failure(draft.failure, letter.created_us)
+            contents.table.note_failure(draft.failure, contents.now_us)
     for draft, receipt in zip(drafts, receipts, strict=True):
         if draft.again and receipt.duplicate:
             _put_again(contents, draft, receipt.id, token)

@@ -78,7 +78,7 @@ def row_of(draft: Draft) -> list[Any]:
     if len(said) > SHORT or is_odd(said):
         odd = any(map(is_odd_name, filter(None, texts)))
         texts = [name(text, noted) for text in texts]
-    rich = rich_of([draft], noted) if draft.after or draft.failure is not None else None
+    rich = rich_of([draft], noted) if _is_rich(draft) else None
     queue, kind, content_type, key, idempotency_key, policy, origin, handler, tenant = texts
     return [
         draft.id,
@@ -125,7 +125,7 @@ def _escape_odd(texts: dict[str, list[Any]], noted: dict[str, str]) -> list[bool
 
 
 def rich_of(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
-    """Return what few drafts have: letters that they wait for, and a failure that happened elsewhere."""
+    """Return what few drafts have: letters that they wait for, a failure that happened elsewhere, a time in a spool."""
     rich = [
         {
             "n": n,
@@ -136,11 +136,16 @@ def rich_of(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
             "retry": draft.retry,
             "first_failed_us": draft.first_failed_us,
             "failed_us": draft.failed_us,
+            "accepted_us": draft.accepted_us,
         }
         for n, draft in enumerate(drafts, start=1)
-        if draft.after or draft.failure is not None
+        if _is_rich(draft)
     ]
     return msgspec.json.encode(rich).decode() if rich else None
+
+
+def _is_rich(draft: Draft) -> bool:
+    return bool(draft.after) or draft.failure is not None or draft.accepted_us is not None
 
 
 def _failure(draft: Draft, noted: dict[str, str]) -> Any:

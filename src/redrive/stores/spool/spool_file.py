@@ -79,8 +79,10 @@ class SpoolFile:
         return [msgspec.structs.replace(receipt, spooled=True) for receipt in receipts]
 
     def _wrapped(self, draft: Draft) -> Draft:
+        now = self._clock.wall_us()
+        draft = replace(draft, accepted_us=now)
         if draft.delay and draft.due_us is None:  # the sender's span begins now, not when the store is back
-            draft = replace(draft, delay=0.0, due_us=self._clock.wall_us() + round(draft.delay * 1e6))
+            draft = replace(draft, delay=0.0, due_us=now + round(draft.delay * 1e6))
         try:
             payload = _encode(draft)
         except UnicodeEncodeError:

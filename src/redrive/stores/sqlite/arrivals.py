@@ -47,8 +47,9 @@ _INSERTS = [(size, _statement(size)) for size in _SIZES]
 
 
 def is_plain(draft: Draft) -> bool:
-    """Whether *draft* waits for no other letter, and needs one row; `putting` looks at its queue."""
-    return not draft.after and draft.failure is None and len(draft.payload) <= LARGE
+    """Whether *draft* waits for nothing, needs one row and was never in a spool; `putting` looks at its queue."""
+    plain = not draft.after and draft.failure is None and draft.accepted_us is None
+    return plain and len(draft.payload) <= LARGE
 
 
 class Arrivals:

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.starting import soon
 
 from redrive import Redrive, RetryPolicy, Status
-from redrive.core.facts import ClaimLost, Died, Rescued
+from redrive.core.facts import ClaimLost, Died, GivenBack, Rescued
 from redrive.stores.contract import Want
 from redrive.testing import Drive
 
@@ -87,6 +87,20 @@ async def test_three_losses_are_a_dead_letter(app, driven, ran, clock):
     assert ran == []
 
 
+async def test_letters_are_not_failed_for_deaths_before_they_ran_alone(app, driven, ran, clock):
+    async with driven(app) as test:
+        await orders(app, 1, 2, 3)
+        for _ in range(5):
+            assert await claim_and_die(test) == 3
+            clock.advance(GONE)
+            await test.worker.attend()
+        assert {(letter.losses, letter.attempts) for letter in await test.letters("status:pending")} == {(1, 0)}
+        facts = [fact for fact in test.facts if isinstance(fact, GivenBack)]
+        assert len(facts) == 4 * 3
+        await test.run_until_idle()
+    assert sorted(ran) == [1, 2, 3]
+
+
 async def test_losses_are_not_attempts(app, driven, clock):
     tries = []
 
@@ -131,6 +145,27 @@ async def test_a_suspect_runs_alone(driven, clock, engine):
         assert {letter.attempts for letter in await test.letters()} == {1}
     assert beside.get(1, set()) == set()
     assert beside.get(2, set()) == set()
+
+
+async def test_a_suspect_does_not_begin_while_letters_that_were_asked_for_may_still_come(driven, clock):
+    app, claimed = Redrive("memory://", concurrency=10), {}
+
+    @app.handler("order.created")
+    async def ship(order: dict):
+        claimed[order["n"]] = len(await test.letters("status:in_flight"))
+
+    async with driven(app) as test:
+        await orders(app, 1)
+        await claim_and_die(test)
+        clock.advance(GONE)
+        await test.processor.rescue()
+        for n in (2, 3):
+            test.processor.exchanges.ask()
+            await asyncio.sleep(0)  # where tasks do not start eagerly, it reaches the store here
+            test.capacity.all[0].ahead.size = 10  # letters end quickly: the next exchange asks for more
+            await orders(app, n)
+        await test.run_until_idle()
+    assert (claimed[1], sorted(claimed)) == (1, [1, 2, 3])
 
 
 async def test_nothing_is_begun_beside_a_suspect_however_long_it_runs(driven, clock):

@@ -46,7 +46,7 @@ async def test_a_letter_comes_back_byte_for_byte(store):
     [claimed] = await claim(store)
     for kept in (await get(store, "a"), claimed.letter):
         for field in sent.__struct_fields__:
-            if field not in ("delay", "due_us", "failure", "attempts", "retry", "again"):
+            if field not in ("delay", "due_us", "failure", "attempts", "retry", "again", "accepted_us"):
                 assert getattr(kept, field) == getattr(sent, field), field
 
 
@@ -59,6 +59,25 @@ async def test_the_store_adds_what_the_sender_does_not_say(store, clock):
     assert (letter.created_us, letter.updated_us, letter.cycle_us, letter.due_us) == (now, now, now, now)
     assert (letter.payload_version, letter.worker, letter.failure_history) == (1, None, ())
     assert letter.token > 0
+
+
+async def test_a_letter_that_a_spool_accepted_earlier_was_created_then_and_is_due_now(store, clock):
+    now = clock.wall_us()
+    await put(store, draft("a", accepted_us=now - 60_000_000), draft("b", accepted_us=now + 60_000_000), draft("c"))
+    letters = [await get(store, name) for name in "abc"]
+
+    assert [letter.created_us for letter in letters] == [now - 60_000_000, now, now]
+    assert {(letter.updated_us, letter.cycle_us, letter.due_us) for letter in letters} == {(now, now, now)}
+    assert [each.letter.created_us for each in await claim(store)] == [letter.created_us for letter in letters]
+
+
+async def test_a_draft_again_does_not_change_when_the_kept_letter_was_created(store, clock):
+    now = clock.wall_us()
+    told = {"idempotency_key": "k", "failure": failure(), "again": True}
+    await put(store, draft("a", **told))
+    clock.advance(60)
+    await store.put([draft("b", **told, accepted_us=now - 60_000_000)])
+    assert (await get(store, "a")).created_us == now
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 3_000_000])

@@ -98,6 +98,8 @@ def _dead(what=LONG, **told: Any) -> Move:
 async def enqueued(story: Story) -> None:
     await story.put(draft("a"), draft("b", **RICH), draft("c", payload=b"x" * 10_000))
     await story.put(draft("d", idempotency_key="k"), draft("e", after=(letter_id("a"), letter_id("c"))))
+    early = story.clock.wall_us() - 3_600_000_000
+    await story.put(draft("f", accepted_us=early), draft("g", accepted_us=early, failure=SHORT))
     await story.claim()
     story.clock.advance(2)
     await story.claim()

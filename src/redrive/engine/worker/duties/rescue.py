@@ -2,37 +2,47 @@
 Take back letters whose worker died.
 
 Owns the step from an expired claim to its next move: the loss is decided like every other outcome, settled, and
-then announced. When a claim expires is the store's knowledge; what a loss means is a rule of `core.decide`.
+then announced. When a claim expires is the store's knowledge; what a loss means is a rule of `core.decide`, and which
+letters had not begun is known by `suspects`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from redrive.core.decide import Lost
+from redrive.core.decide import Interrupted, Lost
 from redrive.core.why import Why
 from redrive.engine.worker.facts import facts_of
 from redrive.engine.worker.faults import NO_LETTERS
 from redrive.failpoints import hit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
+    from redrive.core.decide import Outcome
     from redrive.core.facts import Fact
     from redrive.engine.worker.deciding import Deciding
     from redrive.engine.worker.faults import Faults
+    from redrive.engine.worker.suspects import Suspects
     from redrive.stores.contract import Claim, Store
 
 
 async def rescue(
-    store: Store, deciding: Deciding, faults: Faults, announce: Callable[[Fact], None], *, limit: int
+    store: Store,
+    deciding: Deciding,
+    suspects: Suspects,
+    faults: Faults,
+    announce: Callable[[Fact], None],
+    *,
+    limit: int,
 ) -> int:
     """Take back up to *limit* lost letters; return how many, 0 if one could not be settled."""
     claims = await store.expired(limit)
     hit("rescue.before_settle")
     if not claims:
         return 0
-    lost = deciding.moves([(claim, _lost(claim)) for claim in claims])
+    lost = deciding.moves(list(_outcomes(claims, suspects)))
     try:
         accepted, settled = await store.settle(lost), len(lost)
     except NO_LETTERS:
@@ -46,5 +56,9 @@ async def rescue(
     return settled
 
 
-def _lost(claim: Claim) -> Lost:
-    return Lost(Why.WORKER_DIED.naming(str(claim.letter.worker)))
+def _outcomes(claims: Sequence[Claim], suspects: Suspects) -> Iterator[tuple[Claim, Outcome]]:
+    held = Counter(claim.letter.worker for claim in claims)
+    for claim in claims:
+        worker = claim.letter.worker
+        why = Why.WORKER_DIED.naming(str(worker))
+        yield claim, Interrupted(why) if suspects.had_not_begun(claim, held[worker]) else Lost(why)

@@ -31,7 +31,7 @@ AS $$
 DECLARE v_now timestamptz := coalesce({schema}.outbox_at(p_now), clock_timestamp());
 BEGIN
     PERFORM {schema}.outbox_replay_rows(ARRAY[p_seq], NULL, '', p_reason, '', false, v_now);
-    PERFORM {schema}.outbox_enrich(p_rich, ARRAY[p_seq], v_now);
+    PERFORM {schema}.outbox_enrich(p_rich #- '{0,accepted_us}', ARRAY[p_seq], v_now);  -- it was created before
     UPDATE {schema}.outbox
        SET due_at = coalesce({schema}.outbox_at(p_due), v_now + p_delay * interval '1 microsecond')
      WHERE seq = p_seq;

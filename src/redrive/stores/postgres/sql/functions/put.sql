@@ -113,7 +113,7 @@ BEGIN
     END IF;
 END $$;
 
--- The few drafts that failed elsewhere: dead at once, or (retry) pending. Each is looked up by its seq
+-- The few drafts that were in a spool, or failed elsewhere: dead at once, or (retry) pending. Each is looked up by its seq
 -- (LATERAL … LIMIT 1): after most letters were removed the planner takes the table for empty, and would go through it
 -- once for each of them.
 CREATE OR REPLACE FUNCTION {schema}.outbox_enrich(p_rich jsonb, p_seqs bigint[], p_now timestamptz)
@@ -121,6 +121,9 @@ RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = on SET enable_mergejoin = off SET jit = off
 AS $$
 BEGIN
+    UPDATE {schema}.outbox AS o SET occurred_at = least(o.occurred_at, {schema}.outbox_at(r.accepted_us))
+      FROM jsonb_to_recordset(p_rich) AS r (n bigint, accepted_us bigint)
+     WHERE r.accepted_us IS NOT NULL AND o.seq = p_seqs[r.n] AND o.seq = ANY (p_seqs);
     IF NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_rich) AS r (failure jsonb) WHERE r.failure IS NOT NULL) THEN
         RETURN;
     END IF;
