@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from redrive.stores.postgres.server.transaction import Transaction
 
 _EVERY = 1.0  # seconds between two looks at the whole line
-_DEAR = 0.05  # seconds: a look that takes longer is not taken just because a claim came back short
+_DEAR = 0.05  # seconds: if a look takes longer, a claim that came back short does not repeat it
 _SHARE = 20  # looks at the whole line may take a twentieth of the time
 
 DueKey = tuple[str, str, int]  # queue, kind, priority

@@ -125,7 +125,7 @@ def _escape_odd(texts: dict[str, list[Any]], noted: dict[str, str]) -> list[bool
 
 
 def rich_of(drafts: Sequence[Draft], noted: dict[str, str]) -> str | None:
-    """Return what few drafts have: letters that they wait for, and a failure that happened elsewhere."""
+    """Return what only few drafts have: letters that they wait for, and a failure elsewhere."""
     rich = [
         {
             "n": n,
