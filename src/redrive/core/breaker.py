@@ -51,7 +51,7 @@ class Breaker(msgspec.Struct, frozen=True):
     opened_at: float = 0.0
     probes_out: int = 0  # let through and not yet reported
     probed_at: float = 0.0  # when the last probe was let through
-    rest: float = 0.0  # open, as others are told of it: seconds until the next probe
+    rest: float = 0.0  # open, as other processes see it: seconds until the next probe
 
 
 def look(breaker: Breaker, rules: BreakerRules, now: float) -> Breaker:
@@ -67,7 +67,7 @@ def look(breaker: Breaker, rules: BreakerRules, now: float) -> Breaker:
 
 
 def tell(breaker: Breaker, rules: BreakerRules, now: float) -> Breaker:
-    """Return *breaker* as others are told of it at *now*: how long an open one still rests stands with it."""
+    """Return *breaker* as other processes see it at *now*: with the seconds that an open one still rests."""
     seen = look(breaker, rules, now)
     is_open = seen.state is BreakerState.OPEN
     return msgspec.structs.replace(seen, rest=seen.opened_at + rules.open_for - now) if is_open else seen

@@ -307,7 +307,7 @@ class Desk:
     # ------------------------------------------------------------------ events
 
     async def subscriptions(self) -> list[Subscription]:
-        """Return who gets a letter of its own of which events."""
+        """Return the subscriptions: which handler gets its own letter of which event."""
         return (await subscriptions.subscriptions(await self._store())).subscriptions
 
     async def subscribe(self, event: str, handler: str, *, queue: str = "default") -> bool:

@@ -92,7 +92,7 @@ class Declared:
         retry_budget: BudgetRules | str | bool | None,
         slips: Iterable[str],
     ) -> None:
-        """Keep what is said of the queue *name*; raise SettingsError with every problem."""
+        """Keep the settings of the queue *name*; raise SettingsError with every problem."""
         self.queues[name] = queue_spec(name, limits, ordered=ordered, slips=slips)
         if retry_budget is not None:
             self.budgets[name] = budget_of(retry_budget)

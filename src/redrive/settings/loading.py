@@ -64,7 +64,7 @@ def load_kafka(**given: object) -> tuple[ExecutionConfig, KafkaConfig]:
     Return the Kafka consumer's configurations from `EXECUTION_*` and `KAFKA_*`; raise SettingsError with every problem.
 
     *given* are KafkaConfig's own names and win; those that are None count as not given. Variables that look
-    as if they were meant and are not read are told in the log.
+    as if they were meant but are not read get a warning in the log.
     """
     for told in unread(os.environ):
         logging.getLogger("redrive.kafka").warning("%s", told)

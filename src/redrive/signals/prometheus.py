@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from redrive.errors import SettingsError, StoreError
 from redrive.signals.metrics import (
@@ -49,6 +49,7 @@ _MAKERS: dict[str, Any] = {"counter": client.Counter, "histogram": client.Histog
 _FAMILIES: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
+@runtime_checkable
 class MeasuredApp(Protocol):
     """What `serve` needs of an application; `redrive.Redrive` is one."""
 
@@ -142,12 +143,12 @@ def serve(watched: MeasuredApp | Store, host: str = "127.0.0.1", port: int = 946
     Raise SettingsError if the port is taken.
     """
     registry = client.CollectorRegistry()
-    app: Any = watched if hasattr(watched, "hub") else None
-    store: Any = watched if app is None else app.store
+    app = watched if isinstance(watched, MeasuredApp) else None
+    store = watched.store if isinstance(watched, MeasuredApp) else watched
     registry.register(StoreCollector(store, asyncio.get_running_loop()))
     listener = None if app is None else FactCounter(registry)
     server, thread = listen(host, port, registry)
-    if app is not None:
+    if app is not None and listener is not None:
         app.hub.listen(listener)
     return MetricsPage(server, thread, app, listener)
 

@@ -183,7 +183,7 @@ class SyncDesk(Protocol):
         """Give one dead letter another cycle; raise LetterNotFound, or MoveRefused if it is not failed."""
 
     def subscriptions(self) -> list[Subscription]:
-        """Return who gets a letter of its own of which events."""
+        """Return the subscriptions: which handler gets its own letter of which event."""
 
     def subscribe(self, event: str, handler: str, *, queue: str = "default") -> bool:
         """Let every event of kind *event* give a letter of kind *handler* in *queue*; False if it does already."""

@@ -94,7 +94,7 @@ async def test_who_only_reads_notices_too_that_another_file_is_there(sqlite, pat
     with pytest.raises(StoreUnavailable, match=r"another file was put in its place"):
         await sqlite.get(letter_id("b"))
     with contextlib.suppress(StoreUnavailable):
-        await sqlite._writer.submit(lambda _turn: None)  # once it is answered the writer has looked
+        await sqlite._calls.writer.submit(lambda _turn: None)  # once it is answered the writer has looked
     assert await kept(sqlite) == {letter_id("a")}
 
 
@@ -245,7 +245,7 @@ async def test_a_wal_that_was_lost_never_overwrites_what_others_have_written_sin
         inside.set()
         gate.wait(60)
 
-    writing = store._writer.submit(put_slowly)
+    writing = store._calls.writer.submit(put_slowly)
     assert await asyncio.to_thread(inside.wait, 60)
     look(path)
     assert await asyncio.to_thread(put_elsewhere, path, "elsewhere") == ""
@@ -279,7 +279,7 @@ async def test_after_a_look_with_another_library_other_processes_still_see_the_f
 async def test_a_look_in_the_middle_of_a_write_lets_no_other_process_write(sqlite, path):
     await put(sqlite, "a")
     inside, gate = threading.Event(), threading.Event()
-    writing = sqlite._writer.submit(lambda _turn: (inside.set(), gate.wait(60)))
+    writing = sqlite._calls.writer.submit(lambda _turn: (inside.set(), gate.wait(60)))
     assert await asyncio.to_thread(inside.wait, 60)
     look(path)  # SQLite's own lock is gone
     told = await asyncio.to_thread(put_elsewhere, path, "b")

@@ -29,7 +29,7 @@ async def test_what_one_round_of_the_loop_hands_in_is_one_commit(path, sql):
     store = SqliteStore(path, clock=SystemStoreClock())
     await store.open()
     ran = threading.Event()
-    store._writer.submit(lambda _transaction: ran.set())
+    store._calls.writer.submit(lambda _transaction: ran.set())
     assert not ran.wait(0.05)  # the round has not ended: the thread is not woken yet
     await asyncio.gather(*(store.put([draft(str(number))]) for number in range(60)))
     assert ran.is_set()
@@ -53,7 +53,7 @@ async def test_an_operation_that_breaks_does_not_take_its_neighbours_with_it(sql
 
     await put(sqlite, "kept")
     puts = [asyncio.ensure_future(sqlite.put([draft(str(number))])) for number in range(10)]
-    failing = sqlite._writer.submit(broken)
+    failing = sqlite._calls.writer.submit(broken)
     more = [asyncio.ensure_future(sqlite.put([draft(f"more {number}")])) for number in range(10)]
     with pytest.raises(ZeroDivisionError):
         await failing
@@ -114,7 +114,7 @@ async def test_a_letter_remembers_only_its_newest_tries_and_cycles(sqlite):
 async def test_a_letter_too_large_for_the_file_is_refused_alone(sqlite):
     import apsw  # noqa: PLC0415
 
-    sqlite._connections.writing.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
+    sqlite._calls.connections.writing.limit(apsw.SQLITE_LIMIT_LENGTH, 100_000)
     results = await asyncio.gather(
         *(sqlite.put([draft(f"w{number}")]) for number in range(5)),
         sqlite.put([draft("large", payload=b"x" * 200_000)]),
@@ -133,7 +133,7 @@ async def test_a_writer_that_dies_leaves_nobody_waiting(path, clock):
     def deadly():
         raise KeyboardInterrupt
 
-    store._writer._ring = deadly
+    store._calls.writer._ring = deadly
     with contextlib.suppress(StoreClosed):
         await asyncio.wait_for(store.put([draft("a")]), 60)
     with pytest.raises(StoreClosed):
@@ -159,7 +159,7 @@ async def test_who_hands_in_work_while_another_thread_closes_the_store_is_refuse
 ):
     store = SqliteStore(path, clock=clock)
     await store.open()
-    writer = store._writer
+    writer = store._calls.writer
     await store.close()
     writer._closing = False  # as a caller saw it that was a moment earlier
     with pytest.raises(StoreClosed):

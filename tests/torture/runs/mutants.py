@@ -74,8 +74,8 @@ def _early_yes() -> None:
     async def put(self: SqliteStore, drafts: Any) -> Any:
         from redrive.stores.contract import Receipt  # noqa: PLC0415
 
-        assert self._writer is not None
-        self._writer.submit(_put, drafts)
+        assert self._calls.writer is not None
+        self._calls.writer.submit(_put, drafts)
         return [Receipt(draft.id) for draft in drafts]
 
     from redrive.stores.sqlite.putting import put as _put  # noqa: PLC0415

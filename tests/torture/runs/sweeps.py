@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from redrive.engine.worker.duties.sweeping import Sweeper
 from redrive.engine.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -48,22 +49,19 @@ class Metronome:
             return [*duties(worker), self._beat()]
 
         Worker._duties = accompanied
-        Worker._rescue = self._watched(Worker._rescue, "swept")
-        for name in (
-            "_fail_stranded",
-            "_retain",
-            "_announce_orphans",
-        ):  # the rest of a sweep takes its time, and takes nothing back
-            setattr(Worker, name, self._watched(getattr(Worker, name), "broken"))
+        Sweeper.rescue = self._watched(Sweeper.rescue, "swept")
+        for name in ("fail_stranded", "retain", "announce_orphans"):
+            # the rest of a sweep takes its time, and takes nothing back
+            setattr(Sweeper, name, self._watched(getattr(Sweeper, name), "broken"))
 
     def _watched(
-        self, step: Callable[[Worker], Awaitable[None]], at_its_end: str
-    ) -> Callable[[Worker], Awaitable[None]]:
-        async def watched(worker: Worker) -> None:
+        self, step: Callable[[Sweeper], Awaitable[None]], at_its_end: str
+    ) -> Callable[[Sweeper], Awaitable[None]]:
+        async def watched(sweep: Sweeper) -> None:
             self._note("began")
             ended = "broken"
             try:
-                await step(worker)
+                await step(sweep)
                 ended = at_its_end
             finally:
                 self._note(ended)

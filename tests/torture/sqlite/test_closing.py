@@ -21,7 +21,7 @@ pytestmark = pytest.mark.torture
 async def test_a_store_that_is_closed_right_after_a_put_keeps_the_letter_and_ends(quick_folder: Path):
     store = SqliteStore(quick_folder / "redrive.db")
     await store.open()
-    writer = store._writer
+    writer = store._calls.writer
     assert writer is not None
     inside, gate = threading.Event(), threading.Event()
     busy = writer.submit(lambda _turn: (inside.set(), gate.wait(120)))

@@ -1,4 +1,4 @@
-"""`redrive subscriptions`: who gets a letter of its own of which events."""
+"""`redrive subscriptions`: which handlers get their own letter of which events."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ async def _numbers(store: Store, source: str, step: Callable[[int], object]) -> 
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[int], object]]:
-    """Give what says how many letters were read; a pipe is told nothing."""
+    """Give a function that shows how many letters were read; nothing is shown in a pipe."""
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     screen = console()

@@ -26,7 +26,7 @@ class Budgets:
 
     def __init__(self, store: Store, rules: Mapping[str, BudgetRules]) -> None:
         self._store, self._rules = store, rules
-        self._firsts: Counter[str] = Counter()  # first tries that no budget was told of yet, by queue
+        self._firsts: Counter[str] = Counter()  # first tries that are not reported to a budget yet, by queue
         self._owed: Counter[str] = Counter()  # retries that no budget has paid for yet, by queue
 
     @property

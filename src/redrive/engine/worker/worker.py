@@ -1,8 +1,8 @@
 """
 A worker: the loops around a processor.
 
-Owns when things happen: rounds, heartbeats, sweeps for lost letters, retention, reading breakers and pauses, plans,
-and how a worker stops. Each loop calls one step that returns how long to rest. Knows no letter: the processor does.
+Owns when things happen: rounds, heartbeats, sweeps, reading breakers and pauses, plans, and how a worker stops. What
+its duties do stands in `duties`. Knows no letter: the processor does.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from redrive.core.facts import Abandoned, Orphaned, Purged, WorkerStarted, WorkerStopped
-from redrive.core.letter import Status
-from redrive.engine.stranded import fail_stranded
+from redrive.core.facts import Abandoned, WorkerStarted, WorkerStopped
 from redrive.engine.switch_interval import quick_switching
 from redrive.engine.worker.duties.broadcast import Spreader
 from redrive.engine.worker.duties.plans import PlanCarrier
+from redrive.engine.worker.duties.repeating import Repeating
+from redrive.engine.worker.duties.sweeping import Sweeper
 from redrive.engine.worker.faults import Faults
 from redrive.engine.worker.slots.run_times import LONGEST_WAIT
 from redrive.errors import StoreError, StoreUnavailable, WorkerExhausted
-from redrive.stores.contract import WorkerBeat, orphans
+from redrive.stores.contract import WorkerBeat
 from redrive.stores.waiting import left_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from redrive.core.facts import Fact
     from redrive.engine.clock import Clock
@@ -36,12 +36,9 @@ if TYPE_CHECKING:
     from redrive.engine.worker.slots.open_kinds import OpenKinds
     from redrive.stores.contract import Retention, Store
 
-    Duty = Callable[[], Coroutine[None, None, None]]
-
 _GLANCE = 1.0  # seconds between two reads of breakers and pauses
 _AWAY = 0.5  # seconds until a store that is away at the start is asked again
 _OTHERS = 0.05  # seconds between two checks of what other workers hold: no wake-up comes when that ends
-_FULL_SWEEP = 200
 _EXHAUSTED = (
     "the worker stopped: too many of its threads hang in handlers that ran out of time; "
     "start it again, and add timeouts to the calls that these handlers wait for"
@@ -74,14 +71,16 @@ class Worker:
         self.name = name
         self._store, self._processor, self._engines, self._capacity = store, processor, engines, capacity
         self._dependencies, self._clock, self._announce = dependencies, clock, announce
-        self._lease, self._sweep, self._poll, self._drain, self._retention = lease, sweep, poll, drain, retention
+        self._lease, self._sweep_every, self._poll, self._drain = lease, sweep, poll, drain
         self._open_kinds = open_kinds
         self._stopped = asyncio.Event()
         self._spreader = Spreader(store, announce, poll=poll, idle=sweep)
         self._plans = PlanCarrier(store, name, announce, clock)
-        self._faults = Faults(name, announce)
+        self._repeating = Repeating(clock, Faults(name, announce), sweep)
+        self._sweeper = Sweeper(
+            name, store, processor, announce, lease=lease, retention=retention, meet_kinds=self._meet_kinds
+        )
         self._broken: BaseException | None = None
-        self._orphans: set[tuple[str, str]] = set()  # already announced
 
     @property
     def _kinds(self) -> tuple[str, ...]:
@@ -153,55 +152,21 @@ class Worker:
             self.stop()
 
     def _duties(self) -> list[Awaitable[None]]:
+        repeating = self._repeating
         return [
-            self._every(self._lease / 3, self._beat),
+            repeating.every(self._lease / 3, self._beat),
             self._sweeping(),
-            self._every(_GLANCE, self._surviving(self._glance)),
-            self._again(self._listen),
-            self._again(self._spreader.run),
-            self._again(self._plans.run),
+            repeating.every(_GLANCE, repeating.surviving(self._glance)),
+            repeating.again(self._listen),
+            repeating.again(self._spreader.run),
+            repeating.again(self._plans.run),
         ]
-
-    @property
-    def _sweeps(self) -> tuple[Duty, ...]:
-        """What a sweep does; each step is independent, so a failing one stops no other."""
-        return self._rescue, self._fail_stranded, self._retain, self._announce_orphans
-
-    async def _every(self, span: float, *steps: Duty) -> None:
-        """Take *steps* every *span* seconds; a store that is away now may be back the next time."""
-        while True:
-            await self._clock.sleep(span)
-            for step in steps:
-                with contextlib.suppress(StoreError):
-                    await step()
-
-    async def _again(self, duty: Duty) -> None:
-        """Do *duty*, and begin again when a fault of our own ends it."""
-        while await self._ended_by_fault(duty):
-            await self._clock.sleep(self._sweep)
-
-    def _surviving(self, step: Duty) -> Duty:
-        async def take() -> None:
-            await self._ended_by_fault(step)
-
-        return take
-
-    async def _ended_by_fault(self, step: Duty) -> bool:
-        """Take *step*; announce a fault of our own that ends it, and return True: it must not end the worker."""
-        try:
-            await step()
-        except StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the next time may be better
-            self._faults.tell(step.__name__.strip("_"), error)
-            return True
-        return False
 
     async def _sweeping(self) -> None:
         """Rescue at once, because the process before this one may have died; then sweep regularly."""
         with contextlib.suppress(StoreError):
-            await self._surviving(self._rescue)()
-        await self._every(self._sweep, *map(self._surviving, self._sweeps))
+            await self._repeating.ended_by_fault(self._sweeper.rescue)
+        await self._repeating.every(self._sweep_every, *map(self._repeating.surviving, self._sweeper.steps))
 
     # ------------------------------------------------------------------ rounds
 
@@ -256,7 +221,7 @@ class Worker:
                 return False
             if await self._spreader.once() or await self._plans.is_left():
                 return False
-            await self._fail_stranded()
+            await self._sweeper.fail_stranded()
             backlog = await self._store.backlog(self._capacity.every_want())
             return not backlog.runnable and not backlog.in_flight
         return False
@@ -292,7 +257,7 @@ class Worker:
 
     async def attend(self) -> None:
         """Do every duty once, now; tests use it instead of waiting."""
-        for step in (self._beat, *self._sweeps, self._glance):
+        for step in (self._beat, *self._sweeper.steps, self._glance):
             await step()
         await self._plans.once()
 
@@ -308,34 +273,10 @@ class Worker:
         """Sign off from the store; if it is away, the lease ends by itself."""
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
-                await self._ended_by_fault(self._leave)
+                await self._repeating.ended_by_fault(self._leave)
 
     async def _leave(self) -> None:
         await self._store.leave(self.name)
-
-    async def _rescue(self) -> None:
-        """Take back what dead workers held."""
-        while await self._processor.rescue(_FULL_SWEEP) == _FULL_SWEEP:
-            continue
-
-    async def _fail_stranded(self) -> None:
-        """Let go, or fail, letters that wait for dead ones and said so."""
-        await fail_stranded(self._store, self._announce, worker=self.name, lease=self._lease)
-
-    async def _retain(self) -> None:
-        """Remove letters that are past their retention."""
-        removed = await self._store.retain(self._retention)
-        if removed:
-            self._announce(Purged(count=removed, by="retention"))
-
-    async def _announce_orphans(self) -> None:
-        """Announce, once each, the kinds that wait in a queue and that no live worker handles."""
-        await self._meet_kinds()
-        found = orphans(await self._store.tallies(Status.PENDING), await self._store.workers())
-        for (queue, kind), count in found.items():
-            if (queue, kind) not in self._orphans:
-                self._announce(Orphaned(queue=queue, kind=kind, count=count))
-        self._orphans = set(found)
 
     async def _glance(self) -> None:
         await self._dependencies.look()

@@ -231,7 +231,7 @@ class OpenTelemetry:
 
     @contextlib.contextmanager
     def requesting(self, host: str, letter: Letter) -> Iterator[OpenSpan]:
-        """Span a request to another service; its address is told without path and query."""
+        """Span a request to another service; the span has its address without path and query."""
         about = {"http.request.method": "POST", "server.address": host}
         said = {"redrive.kind": letter.kind, "redrive.queue": letter.queue, "redrive.attempt": letter.attempts}
         with self.span("POST", trace.SpanKind.CLIENT, about | said) as span:

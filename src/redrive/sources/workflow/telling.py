@@ -1,5 +1,5 @@
 """
-What is told and counted when a task moves.
+What the queue announces and counts when a task moves.
 
 Owns the lifetime numbers, the fact behind the metrics, and the sentences for the user's own observability object: ids
 and words, never a task, an error's text or metadata. What that object raises changes nothing.

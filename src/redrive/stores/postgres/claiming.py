@@ -1,5 +1,5 @@
 """
-Claims: what a worker asks for, what is left to claim, and claims whose worker is gone.
+Claims: what a worker asks for, how it keeps them, what is left to claim, and claims whose worker is gone.
 
 Owns the shares of the priorities and the hints: where in the line of due letters this process claimed last. A claim
 that begins there does not walk over the dead tuples of letters claimed before, which pile up while a transaction is
@@ -17,20 +17,20 @@ import msgspec
 
 from redrive.core.letter import age_of
 from redrive.core.priority_shares import SHARES
-from redrive.stores.contract import Backlog, Claim
-from redrive.stores.postgres import rows
+from redrive.stores.contract import Backlog, Claim, seq_of
+from redrive.stores.postgres import rows, shared_state
 from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redrive.stores.contract import Want
+    from redrive.stores.contract import Want, WorkerBeat
     from redrive.stores.postgres.server.calls import Calls
     from redrive.stores.postgres.server.lease_clock import Ticker
     from redrive.stores.postgres.server.transaction import Transaction
 
 _EVERY = 1.0  # seconds between two looks at the whole line
-_DEAR = 0.05  # seconds: a look that takes longer is not taken just because a claim came back short
+_DEAR = 0.05  # seconds: if a look takes longer, a claim that came back short does not repeat it
 _SHARE = 20  # looks at the whole line may take a twentieth of the time
 
 DueKey = tuple[str, str, int]  # queue, kind, priority
@@ -106,6 +106,22 @@ async def backlog(transaction: Transaction, wants: Sequence[Want]) -> Backlog:
     await transaction.rows("make_sure")
     due, in_flight = await transaction.row("left", queues, kinds, transaction.now.wall, generation)
     return Backlog(due is not None, in_flight, None if due is None else max(0.0, due / 1e6))
+
+
+async def extend(calls: Calls, ticker: Ticker, beat: WorkerBeat, claims: Sequence[Claim], lease: float) -> list[Claim]:
+    """Record a sign of life, renew *claims* and return those that are lost, ahead of everything that waits."""
+    noted: dict[str, str] = {}
+    told = shared_state.told_by(beat, claims, noted)
+
+    async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+        tick = ticker.ask()
+        clock, *renewed = await calls.fetch(connection, "extend", *told, *calls.now(), lease, *tick[:2])
+        ticker.heard(tick, clock)
+        return renewed
+
+    found = await calls.ask(work, noted=noted, urgent=True, within=max(1.0, lease / 6))
+    renewed = {row[:2] for row in map(tuple, found)}
+    return [claim for claim in claims if (seq_of(claim), claim.letter.token) not in renewed]
 
 
 async def some_ended(calls: Calls, ticker: Ticker) -> bool:

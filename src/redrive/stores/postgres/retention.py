@@ -23,7 +23,7 @@ _CURSOR = ("retention", "plans")  # where it is kept
 async def retain(transaction: Transaction, retention: Retention, limit: int) -> int:
     """Look at some letters and remove those past their time."""
     kept = (retention.delivered, retention.archived, retention.failed)
-    await transaction.rows("make_sure")  # a worker that is never out of work makes sure here
+    await transaction.rows("make_sure")  # a worker that never rests makes sure here
     removed = int(await transaction.value("retain", *kept, limit, transaction.now.wall))
     await transaction.value("retain_handled", retention.handled, limit, transaction.now.wall)
     if retention.plans is not None:

@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from redrive.failpoints import hit
-from redrive.stores.contract import Backlog, Claim, Exchanged, Features, seq_of
+from redrive.stores.contract import Backlog, Claim, Exchanged, Features
 from redrive.stores.postgres import broadcasting, claiming, putting, shared_state
 from redrive.stores.postgres.desk import acting, again, finding, lensing, planning
 from redrive.stores.postgres.desk.copying import PostgresCopies
@@ -210,19 +210,9 @@ class PostgresStore:
     async def extend(self, beat: WorkerBeat, claims: Sequence[Claim], *, lease: float) -> list[Claim]:
         """Record a sign of life and renew *claims*, ahead of everything that waits."""
         hit("extend.before")
-        noted: dict[str, str] = {}
-        told = shared_state.told_by(beat, claims, noted)
-
-        async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            tick = self._ticker.ask()
-            clock, *rows = await self._calls.fetch(connection, "extend", *told, *self._calls.now(), lease, *tick[:2])
-            self._ticker.heard(tick, clock)
-            return rows
-
-        found = await self._calls.ask(work, noted=noted, urgent=True, within=max(1.0, lease / 6))
-        renewed = {row[:2] for row in map(tuple, found)}
+        lost = await claiming.extend(self._calls, self._ticker, beat, claims, lease)
         hit("extend.after")
-        return [claim for claim in claims if (seq_of(claim), claim.letter.token) not in renewed]
+        return lost
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended."""

@@ -1,39 +1,35 @@
 """
-The embedded store's face: the contract, one call thick over writer and readers.
+The embedded store's face: the contract, one call thick over the file.
 
-Owns the threads and the file. Every rule of what a call does lives in the modules named
-after it: putting, claiming, settling, failing, acting, shared_state, finding.
+Owns which module carries out which operation, and whether it writes or reads. Every rule of what a call does lives in
+the module named after it: putting, claiming, settling, failing, acting, shared_state, finding. Knows no thread
+(`file.calls`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import apsw
 from msgspec.structs import replace
 
 from redrive.core.letter.ids import spelled
-from redrive.errors import PayloadError, SettingsError, StoreClosed, StoreUnavailable
+from redrive.errors import PayloadError, SettingsError
 from redrive.failpoints import hit
 from redrive.stores.clock import SystemStoreClock
 from redrive.stores.contract import Exchanged, Features
 from redrive.stores.sqlite import claiming, ordering, putting, rows, settling, shared_state
 from redrive.stores.sqlite.desk import acting, finding, lensing, planning
 from redrive.stores.sqlite.desk.copying import SqliteCopies
-from redrive.stores.sqlite.file.boots import boot_number
-from redrive.stores.sqlite.file.connections import Connections
-from redrive.stores.sqlite.file.database import File, explain_error
+from redrive.stores.sqlite.file.calls import FileCalls
+from redrive.stores.sqlite.file.database import File
 from redrive.stores.sqlite.file.living_workers import Living
-from redrive.stores.sqlite.file.writer import Writer
 from redrive.stores.sqlite.retention import retain
 from redrive.stores.sqlite.texts import written_out
-from redrive.stores.sqlite.transaction import BOOT_SHIFT
 from redrive.stores.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from redrive.core.breaker import Breaker, BreakerRules
@@ -61,8 +57,6 @@ if TYPE_CHECKING:
     )
     from redrive.stores.sqlite.transaction import Transaction
 
-T = TypeVar("T")
-
 LISTENING = 0.02  # seconds between two looks whether another process wrote
 
 
@@ -78,61 +72,23 @@ class SqliteStore:
                 [f"cannot keep letters in {self.path!r}: it is no file; memory:// keeps them in memory"]
             )
         self._clock = clock or SystemStoreClock()
-        self._connections = Connections(File(path, vfs=vfs), boot_number)
         self._living = Living(self.path)
         self._claimer = claiming.Claimer()
-        self._writer: Writer | None = None
-        self._readers: ThreadPoolExecutor | None = None
         self._wakeup = Wakeup()
-        self._heard = 0
+        self._calls = FileCalls(File(path, vfs=vfs), self._clock, self._wakeup.send)
+        self._write, self._read = self._calls.write, self._calls.read
 
     # ------------------------------------------------------------------ opening and closing
 
     async def open(self) -> None:
         """Open the file, make or update its schema, start the writer."""
-        if self._writer is None:
-            await asyncio.to_thread(self._open)
-
-    def _open(self) -> None:
-        try:
-            self._connections.open()
-        except apsw.Error as error:
-            raise explain_error(error, self.path) from error
-        self._heard = self._connections.version()
-        self._writer = Writer(self.path, self._connections, self._clock, self._wakeup.send)
-        self._readers = ThreadPoolExecutor(2, "redrive-reader")
+        if not self._calls.is_open:
+            await asyncio.to_thread(self._calls.open)
 
     async def close(self) -> None:
         """Finish what was accepted, then close."""
-        writer, self._writer = self._writer, None
-        readers, self._readers = self._readers, None
-        if writer is not None and readers is not None:
-            await asyncio.to_thread(readers.shutdown)
-            await writer.close()
+        if await self._calls.close():
             self._living.let_go_of_all()
-
-    def _write(self, function: Callable[..., T], *arguments: Any, urgent: bool = False) -> asyncio.Future[T]:
-        if self._writer is None:
-            raise StoreClosed(_not_open(self.path))
-        return self._writer.submit(function, *arguments, urgent=urgent)
-
-    async def _read(self, function: Callable[..., T], *arguments: Any) -> T:
-        if self._readers is None:
-            raise StoreClosed(_not_open(self.path))
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read_now, function, arguments)
-
-    def _read_now(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-        try:
-            return self._connections.read(lambda connection: function(connection, *arguments))
-        except apsw.Error as error:
-            raise explain_error(error, self.path) from error
-        except StoreUnavailable:
-            if self._writer is not None:
-                self._writer.look()
-            raise
-
-    def _lease_now(self) -> int:
-        return (self._connections.boot << BOOT_SHIFT) + self._clock.lease_ms()
 
     # ------------------------------------------------------------------ letters in, work
 
@@ -206,7 +162,7 @@ class SqliteStore:
 
     async def expired(self, limit: int) -> list[Claim]:
         """Return claims whose lease ended, and those of workers that are known to be dead."""
-        lease_now, now_us = self._lease_now(), self._clock.wall_us()
+        lease_now, now_us = self._calls.lease_now(), self._clock.wall_us()
         return await self._read(claiming.expired, lease_now, now_us, limit, self._living.is_dead)
 
     async def leave(self, worker: str) -> None:
@@ -222,19 +178,9 @@ class SqliteStore:
         """Return early when letters may have become due through a put or an act of any process."""
         end = asyncio.get_running_loop().time() + timeout
         while (left := end - asyncio.get_running_loop().time()) > 0:
-            if await self._wakeup.wait(min(LISTENING, left)) or self._was_written():
+            if await self._wakeup.wait(min(LISTENING, left)) or self._calls.was_written():
                 return True
         return False
-
-    def _was_written(self) -> bool:
-        """Whether any process committed since the last call; costs microseconds."""
-        if self._writer is None:
-            raise StoreClosed(_not_open(self.path))
-        try:
-            before, self._heard = self._heard, self._connections.version()
-        except apsw.Error as error:
-            raise explain_error(error, self.path) from error
-        return before != self._heard
 
     # ------------------------------------------------------------------ shared state
 
@@ -252,7 +198,7 @@ class SqliteStore:
 
     async def workers(self) -> list[WorkerBeat]:
         """Return the workers seen lately."""
-        return await self._read(shared_state.workers, self._lease_now(), self._living.is_dead)
+        return await self._read(shared_state.workers, self._calls.lease_now(), self._living.is_dead)
 
     async def breakers(self) -> dict[str, Breaker]:
         """Return every breaker."""
@@ -343,11 +289,13 @@ class SqliteStore:
 
     async def plan(self, plan_id: str) -> Plan:
         """Return a plan."""
-        return await self._read(lambda connection: planning.read_plan(connection, plan_id, self._lease_now()))
+        return await self._read(lambda connection: planning.read_plan(connection, plan_id, self._calls.lease_now()))
 
     async def plans(self, state: PlanState | None = None, *, limit: int = 100) -> list[Plan]:
         """Return plans, newest first."""
-        return await self._read(lambda connection: planning.read_plans(connection, state, limit, self._lease_now()))
+        return await self._read(
+            lambda connection: planning.read_plans(connection, state, limit, self._calls.lease_now())
+        )
 
     async def change_plan(self, plan_id: str, verb: str, *, by: str, reason: str, rate: float | None = None) -> Plan:
         """Pause, resume or halt a plan."""
@@ -381,7 +329,3 @@ class SqliteStore:
 
 def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
     return [claim for some in taken for claim in rows.claims_of(some)]
-
-
-def _not_open(path: str) -> str:
-    return f"the store on {path!r} is not open; call open() first, and nothing after close()"

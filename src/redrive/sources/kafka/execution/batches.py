@@ -79,6 +79,9 @@ class BatchExecutionEngine(ExecutionEngine):
         self._singly = {record for record in self._singly if record.assignment is not assignment}
         return super().revoke(assignment)
 
+    def _records_of(self, item: _Batch) -> list[Record]:
+        return item.records
+
     def _begin_next(self) -> None:
         self._begin_batch(self._next())
 

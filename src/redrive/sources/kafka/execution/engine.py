@@ -102,11 +102,15 @@ class ExecutionEngine:
         from redrive.signals.otel.engines import Runs, TracedEngine, TracedProcesses  # noqa: PLC0415 - needs `otel`
         from redrive.sources.kafka.execution.record_spans import RecordSpans  # noqa: PLC0415
 
-        spans = RecordSpans(tracing, group)
+        spans = RecordSpans(tracing, group, self._records_of)
         runs = Runs(spans.begin, spans.end)
         inner, self._handler = self.runner, replace(self._handler, call=runs.around(self._handler.call))
         traced = TracedEngine(inner, runs) if self._processes is None else TracedProcesses(inner, runs, _ticket)
         self.runner = cast("Engine[Any]", traced)
+
+    def _records_of(self, item: Any) -> list[Record]:
+        """Return the records that a try of *item* runs."""
+        return [item]
 
     @property
     def waiting(self) -> int:

@@ -44,6 +44,9 @@ class ProducingEngine(ExecutionEngine):
         runner, slots = in_process_runner(handler, config)
         super().__init__(runner, handler, None, slots, clock=clock or SystemClock(), adaptive=config)
 
+    def _records_of(self, item: _OneTry) -> list[Record]:
+        return [item.record]
+
     def _run(self, record: Record) -> None:
         this = _OneTry(record)
         self.runner.start(self._handler, this, this, self._try_ended)

@@ -14,22 +14,24 @@ from opentelemetry.trace import SpanKind
 
 from redrive.core.trace_context import carrier_in
 from redrive.sources.kafka.dead_letters.headers import sent_back, split
-from redrive.sources.kafka.records.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redrive.signals.otel import OpenTelemetry
     from redrive.signals.otel.spans import OpenSpan
+    from redrive.sources.kafka.records.record import Record
 
 
 class RecordSpans:
     """The spans of the tries of one consumer."""
 
-    def __init__(self, tracing: OpenTelemetry, group: str) -> None:
-        self._tracing, self._group = tracing, group
+    def __init__(self, tracing: OpenTelemetry, group: str, records_of: Callable[[Any], list[Record]]) -> None:
+        self._tracing, self._group, self._records_of = tracing, group, records_of
 
     def begin(self, item: Any) -> OpenSpan:
-        """Begin the span of a try of *item*: a record, or what holds one or several."""
-        records = _records(item)
+        """Begin the span of a try of *item*, which stands for one or several records."""
+        records = self._records_of(item)
         first = records[0]
         about = {**self._labels(first), "messaging.destination.partition.id": str(first.partition)}
         if len(records) == 1:
@@ -52,7 +54,7 @@ class RecordSpans:
     def end(self, item: Any, span: OpenSpan) -> None:
         """End it."""
         span.end()
-        self._tracing.time("messaging.process.duration", span, self._labels(_records(item)[0]))
+        self._tracing.time("messaging.process.duration", span, self._labels(self._records_of(item)[0]))
 
     def _labels(self, record: Record) -> dict[str, Any]:
         return {
@@ -62,12 +64,6 @@ class RecordSpans:
             "messaging.destination.name": record.topic,
             "messaging.consumer.group.name": self._group,
         }
-
-
-def _records(item: Any) -> list[Record]:
-    if isinstance(item, Record):
-        return [item]
-    return item.records if hasattr(item, "records") else [item.record]
 
 
 def _is_replayed(record: Record) -> bool:

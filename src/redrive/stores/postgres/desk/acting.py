@@ -84,7 +84,7 @@ async def carry_out(transaction: Transaction, verb: str, seqs: list[int], terms:
 
 async def awaited_of(transaction: Transaction, seqs: list[int]) -> dict[int, str]:
     """Return which of these letters, which are locked, another one waits for, and that one."""
-    await transaction.rows("wait_for_users")  # who enqueues a letter that is to wait for one of them
+    await transaction.rows("wait_for_users")  # senders whose new letter waits for one of these
     return {row["seq"]: row["waiting"] for row in await transaction.rows("awaited_by", seqs)}
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 async def put(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
-    """Keep *drafts*, of which some are `again`, one after the other in one transaction."""
+    """Keep *drafts* one after the other in one transaction; some of them are `again`."""
     try:
         return [await _put_one(transaction, draft) for draft in drafts]
     except asyncpg.PostgresError as error:
@@ -47,7 +47,7 @@ async def _put_one(transaction: Transaction, draft: Draft) -> Receipt:
     columns = putting.columns_of([draft], transaction.noted)
     duplicates = await transaction.rows("put", new_call(), False, *columns, transaction.now.wall)  # noqa: FBT003 - not again
     if duplicates and draft.again and duplicates[0][1] != draft.id:
-        return await _put_one(transaction, draft)  # another process put it in this moment: now it is there
+        return await _put_one(transaction, draft)  # another process put it just now
     return putting.receipts_of([draft], duplicates)[0]
 
 

@@ -6,7 +6,7 @@ Knows no rule and no verb: `core.plan` says how a plan advances, `acting` carrie
 
 A plan's cut-off is a number of the same sequence that every act takes its own from. An act
 takes its number under the lock of the rows it moves, so a letter's numbers only grow: one that
-a plan has moved is beyond its cut-off for good, however late other transactions commit.
+a plan has moved stays beyond its cut-off, however late other transactions commit.
 """
 
 from __future__ import annotations

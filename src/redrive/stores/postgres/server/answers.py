@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class KeptAnswer(NamedTuple):
-    """What is kept of a result, of which type it is, and how the result is returned again."""
+    """What is kept of a result, its type, and how the result is read again."""
 
     kind: Any
     keep: Callable[[Any], Any]

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECTING = 10.0  # seconds until a connection must stand
-ANSWERING = 60.0  # seconds until an answer must come; a connection may be dead without saying so
+ANSWERING = 60.0  # seconds until an answer must come; a connection may have died silently
 PATIENCE = 5.0  # seconds over which a call is asked again when the server is away
-FROZEN = 5.0  # seconds until the server ends a transaction whose process says no more: its locks block all others
+FROZEN = 5.0  # seconds until the server ends a transaction whose process is silent, because its locks block all others
 ISOLATION = "read_committed"  # a statement that waited for a lock reads the row again, as it is now
-STARTING = 60.0  # seconds over which a server is waited for at the opening that says that it is starting
+STARTING = 60.0  # seconds that open() waits for a server which says that it is starting
 _PAUSES = RetryPolicy.exponential(0.02, 0.5, jitter="equal")  # between the tries of a call
-_MOST_CONFLICTS = 30  # how often a call is asked again when others were in its way
+_MOST_CONFLICTS = 30  # how often a call is asked again after a deadlock or a conflict with another call
 _IS_STARTING = "57P03"
 _CONFLICTS = ("40001", "40P01", "55P03")  # serialization failure, deadlock, lock timeout
 # Connection lost, shutting down, cancelled from outside, too many connections or no memory, read-only, out of time.
@@ -119,7 +119,7 @@ class Server:
             except _FAILURES as error:
                 tries += 1
                 if isinstance(error, TimeoutError):
-                    self._drop_idle()  # a wire that is dead without saying so is seldom the only one
+                    self._drop_idle()  # a connection that died silently is seldom the only one
                 if starting and _sqlstate(error) == _IS_STARTING:
                     end, starting = end + starting, 0.0
                 over = tries > _MOST_CONFLICTS if _is_conflict(error) else loop.time() >= end
@@ -173,7 +173,7 @@ class Server:
 
 
 def _settings() -> dict[str, str]:
-    """Return what a session asks of the server; a pooler refuses such wishes, and has a setting of its own."""
+    """Return the settings of a session; a pooler refuses them, and has settings of its own."""
     return {
         "idle_in_transaction_session_timeout": f"{round(FROZEN * 1000)}ms",
         "default_transaction_isolation": ISOLATION.replace("_", " "),
@@ -196,7 +196,7 @@ def _sqlstate(error: BaseException) -> str:
 
 
 def _is_sound(error: BaseException) -> bool:
-    """Whether a connection on which this happened may be used again; one to a server that only reads leads nowhere."""
+    """Whether the connection may be used again after this error; one to a read-only server may not."""
     if isinstance(error, asyncpg.PostgresError):
         return not _sqlstate(error).startswith(_AWAY)
     return isinstance(error, RedriveError)

@@ -31,7 +31,7 @@ class Wire:
     """This process's end of the line."""
 
     def __init__(self, server: Server, notify: str, ring: Callable[[], None], *, direct: Server | None) -> None:
-        """*direct* gives the connection that listens, past any pooler; None: nothing is heard."""
+        """*direct* gives the connection that listens, past any pooler; None: this store does not listen."""
         self._server, self._notify, self._ring, self._direct = server, notify, ring, direct
         self._name = secrets.token_hex(8)
         self._news = asyncio.Event()

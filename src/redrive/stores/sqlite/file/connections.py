@@ -110,7 +110,7 @@ class Connections:
             self._close_all()
 
     def _close_all(self) -> None:
-        """Close what is open; who reads closes its own connection afterwards."""
+        """Close what is open; a reader closes its own connection afterwards."""
         self._times += 1
         for connection in (*self._idle, self._watch):
             _close(connection)
