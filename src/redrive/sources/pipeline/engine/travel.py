@@ -240,7 +240,7 @@ class Traveller:
             except PartitionLeft:
                 raise
             except StepFailed as error:
-                delay = self._delay(node, number, error)
+                delay = self.wait_after(node, number, error)
                 if delay is None:
                     await self.bury(node, value, error.trouble, now)
                     return
@@ -255,8 +255,8 @@ class Traveller:
             return nullcontext(call.trace)
         return self._tracing.stepping(node.id, call.number, call.trace or {})
 
-    def _delay(self, node: Node, number: int, error: StepFailed) -> float | None:
-        """Return the wait after call *number*, None after the last."""
+    def wait_after(self, node: Node, number: int, error: StepFailed) -> float | None:
+        """Return how long to wait after call *number*, which ended with *error*; None after the last call."""
         policy = node.dlq.policy
         move = decide(Counted(number), Failed(classify(error, policy, KAFKA)), policy, self._clock.draw())
         return None if move.to is Status.FAILED else move.delay
