@@ -143,11 +143,14 @@ class Traveller:
 
     async def _step(self, node: Node, value: bytes | None, call: StepCall) -> _Onward:
         """Step through *node* as soon as its gate lets it; a document whose node is held waits and tries again."""
-        place = self.places[node.id]
+        place, is_new = self.places[node.id], call.number == 1
         while True:
             await place.gate.enter(call.is_leaving)
             try:
                 stream = self._read(value)
+                if is_new:
+                    is_new = False
+                    place.counts.began(stream)
                 await self._take(place, stream, call)
                 return self._ways(node, stream, call)
             except StepFailed as error:
