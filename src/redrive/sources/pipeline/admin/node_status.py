@@ -47,6 +47,7 @@ def _add_depths(found: messages.NodeStatus, depths: NodeDepths) -> None:
 
 def _add_counts(found: messages.NodeStatus, counts: NodeCounts, now: float) -> None:
     found.documents_in, found.documents_out = counts.received, sum(counts.sent.values()) + counts.ended
+    found.repeats = counts.repeated
     found.logical_failures, found.retries = counts.failures, counts.retried
     found.dead_letters, found.quarantined, found.dropped = counts.dead, counts.quarantined, counts.dropped
     found.in_flight, found.rate = counts.running, counts.rate(now)

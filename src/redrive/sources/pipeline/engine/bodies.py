@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from redrive.core.decide import next_try
 from redrive.core.policy import RetryPolicy
 from redrive.sources.pipeline.modules.failures import Remedy, StepFailed, Trouble, Word, quarantined
 from redrive.sources.pipeline.protos.document_pb2 import DocumentReference, PipeDoc, PipeStream
@@ -104,7 +105,7 @@ class KeptBodies:
             except StepFailed as error:
                 tries += 1
                 _log.warning("a dead letter waits for the repository: %s", error.trouble.word)
-                await self._clock.sleep(_AGAIN.delay(min(tries, 10), self._clock.draw()))
+                await self._clock.sleep(next_try(tries, _AGAIN, self._clock.draw()).delay)
 
     async def ended(self, stream: PipeStream) -> None:
         """Note that a branch has reached the end; a note that is missing only keeps its bodies longer."""

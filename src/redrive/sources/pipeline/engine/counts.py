@@ -9,6 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from redrive.sources.pipeline.engine.repeats import RecentSteps
+
+if TYPE_CHECKING:
+    from redrive.sources.pipeline.protos.document_pb2 import PipeStream
 
 _MINUTE = 60  # seconds
 LATENCY_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)  # seconds
@@ -41,6 +47,7 @@ class NodeCounts:
     """Documents of one node since this engine started; a document that is processed again counts again."""
 
     received: int = 0  # by Kafka or gRPC
+    repeated: int = 0  # begun again after a crash, a rebalance or by a caller, as far as this engine remembers
     succeeded: int = 0  # steps, also those with a logical failure
     failures: int = 0  # logical ones, of modules that said so
     skipped: int = 0  # their condition was false, or the module said so
@@ -55,6 +62,7 @@ class NodeCounts:
     took: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))  # calls, by how long they took
     running: int = 0  # steps under way now
     _rate: MinuteRate = field(default_factory=MinuteRate)  # of steps that succeeded; not shown when the engine ends
+    _recent: RecentSteps = field(default_factory=RecentSteps)
     reasons: Counter[str] = field(default_factory=Counter)  # error types of failed steps
     _last_error: tuple[str, str] = (
         "",
@@ -64,6 +72,10 @@ class NodeCounts:
     def shown(self) -> dict[str, object]:
         """Return the counts by their names."""
         return {each.name: getattr(self, each.name) for each in fields(self) if not each.name.startswith("_")}
+
+    def began(self, stream: PipeStream) -> None:
+        """Note that the node begins *stream*."""
+        self.repeated += self._recent.is_repeat(stream)
 
     def called(self, seconds: float) -> None:
         """Note a call of the module that took so long, whatever came of it."""

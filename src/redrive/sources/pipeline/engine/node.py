@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from redrive.core.classify import KAFKA
+from redrive.core.decide import next_try
 from redrive.core.trace_context import carrier_in
 from redrive.sources.kafka.config import ExecutionConfig
 from redrive.sources.kafka.consumer import ParallelConsumer
@@ -71,7 +72,7 @@ class NodeWorker:
 
     async def _failed(self, record: Record, error: StepFailed, call: StepCall) -> None:
         """Let the consumer try *record* again, or bury it after its last call."""
-        is_last = error.trouble.is_final or record.attempt >= self._node.dlq.max_retries
+        is_last = self.traveller.wait_after(self._node, record.attempt, error) is None
         if is_last and not record.assignment.closed:
             await self.traveller.bury(self._node, record.value or b"", error.trouble, call)
             return
@@ -82,7 +83,7 @@ class NodeWorker:
     def may_leave(self, record: Record) -> bool:
         """Whether *record*, which waits at the gate, may be given back: at its last call it would be buried."""
         place = record.assignment
-        return place.closed or (place.leaving and record.attempt < self._node.dlq.max_retries)
+        return place.closed or (place.leaving and not next_try(record.attempt, self._node.dlq.policy, 0.0).exhausted)
 
 
 def _leaving(worker: NodeWorker, record: Record) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
+from redrive.core.decide import next_try
 from redrive.core.policy import RetryPolicy
 from redrive.errors import SourceError
 from redrive.failpoints import hit
@@ -35,8 +36,7 @@ _log = logging.getLogger("redrive.pipeline")
 _LINGER = 5  # ms; a batch of messages costs the broker little more than one
 _GIVES_UP = 120_000  # ms until the client reports a message as failed, and it is sent again
 _FULL = 0.02  # seconds until a full queue has room
-_AGAIN = RetryPolicy.exponential(0.1, 5.0, 2.0, 3)
-_HELD_AFTER = 3  # failures of one message, after which the health says so
+_AGAIN = RetryPolicy.exponential(0.1, 5.0, 2.0, 3)  # after 3 failures the health says so
 
 
 class TooLarge(SourceError):
@@ -137,16 +137,16 @@ class ConfirmedOutputs:
         self.failures += 1
         sending.failures += 1
         self._is_broken = self._is_broken or error.fatal()
-        delay = _AGAIN.delay(min(sending.failures, 10), self._clock.draw())
-        if sending.gives_up and sending.failures >= _HELD_AFTER and error.code() in TOO_LARGE:
+        again = next_try(sending.failures, _AGAIN, self._clock.draw())
+        if again.exhausted and sending.gives_up and error.code() in TOO_LARGE:
             _give_up(sending, output)
             return
-        if sending.failures >= _HELD_AFTER:
+        if again.exhausted:
             self.refused[output.topic] = error.str()
-        _log.warning("%s refused a message, next try in %.1f s: %s", output.topic, delay, error.str())
+        _log.warning("%s refused a message, next try in %.1f s: %s", output.topic, again.delay, error.str())
         if self._missing is not None:
             self._missing(output.topic)
-        self._loop.call_later(delay, self._produce, sending, output)
+        self._loop.call_later(again.delay, self._produce, sending, output)
 
     # ------------------------------------------------------------------ reports
 

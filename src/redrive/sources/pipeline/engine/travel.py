@@ -143,11 +143,14 @@ class Traveller:
 
     async def _step(self, node: Node, value: bytes | None, call: StepCall) -> _Onward:
         """Step through *node* as soon as its gate lets it; a document whose node is held waits and tries again."""
-        place = self.places[node.id]
+        place, is_new = self.places[node.id], call.number == 1
         while True:
             await place.gate.enter(call.is_leaving)
             try:
                 stream = self._read(value)
+                if is_new:
+                    is_new = False
+                    place.counts.began(stream)
                 await self._take(place, stream, call)
                 return self._ways(node, stream, call)
             except StepFailed as error:
@@ -240,7 +243,7 @@ class Traveller:
             except PartitionLeft:
                 raise
             except StepFailed as error:
-                delay = self._delay(node, number, error)
+                delay = self.wait_after(node, number, error)
                 if delay is None:
                     await self.bury(node, value, error.trouble, now)
                     return
@@ -255,8 +258,8 @@ class Traveller:
             return nullcontext(call.trace)
         return self._tracing.stepping(node.id, call.number, call.trace or {})
 
-    def _delay(self, node: Node, number: int, error: StepFailed) -> float | None:
-        """Return the wait after call *number*, None after the last."""
+    def wait_after(self, node: Node, number: int, error: StepFailed) -> float | None:
+        """Return how long to wait after call *number*, which ended with *error*; None after the last call."""
         policy = node.dlq.policy
         move = decide(Counted(number), Failed(classify(error, policy, KAFKA)), policy, self._clock.draw())
         return None if move.to is Status.FAILED else move.delay

@@ -75,7 +75,7 @@ class ListNodesResponse(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., graph_version: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeStatus, _Mapping]]] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("node_id", "state", "reason", "reason_by", "module", "depth", "in_flight", "documents_in", "documents_out", "logical_failures", "retries", "dead_letters", "quarantined", "dropped", "rate", "p50", "p99", "dlq_depth", "quarantine_depth", "oldest_dead_letter", "last_error_type", "last_error_message")
+    __slots__ = ("node_id", "state", "reason", "reason_by", "module", "depth", "in_flight", "documents_in", "documents_out", "logical_failures", "retries", "dead_letters", "quarantined", "dropped", "rate", "p50", "p99", "dlq_depth", "quarantine_depth", "oldest_dead_letter", "last_error_type", "last_error_message", "repeats")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +98,7 @@ class NodeStatus(_message.Message):
     OLDEST_DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_TYPE_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REPEATS_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     state: NodeState
     reason: str
@@ -120,7 +121,8 @@ class NodeStatus(_message.Message):
     oldest_dead_letter: _timestamp_pb2.Timestamp
     last_error_type: str
     last_error_message: str
-    def __init__(self, node_id: _Optional[str] = ..., state: _Optional[_Union[NodeState, str]] = ..., reason: _Optional[str] = ..., reason_by: _Optional[str] = ..., module: _Optional[str] = ..., depth: _Optional[int] = ..., in_flight: _Optional[int] = ..., documents_in: _Optional[int] = ..., documents_out: _Optional[int] = ..., logical_failures: _Optional[int] = ..., retries: _Optional[int] = ..., dead_letters: _Optional[int] = ..., quarantined: _Optional[int] = ..., dropped: _Optional[int] = ..., rate: _Optional[float] = ..., p50: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., p99: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dlq_depth: _Optional[int] = ..., quarantine_depth: _Optional[int] = ..., oldest_dead_letter: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error_type: _Optional[str] = ..., last_error_message: _Optional[str] = ...) -> None: ...
+    repeats: int
+    def __init__(self, node_id: _Optional[str] = ..., state: _Optional[_Union[NodeState, str]] = ..., reason: _Optional[str] = ..., reason_by: _Optional[str] = ..., module: _Optional[str] = ..., depth: _Optional[int] = ..., in_flight: _Optional[int] = ..., documents_in: _Optional[int] = ..., documents_out: _Optional[int] = ..., logical_failures: _Optional[int] = ..., retries: _Optional[int] = ..., dead_letters: _Optional[int] = ..., quarantined: _Optional[int] = ..., dropped: _Optional[int] = ..., rate: _Optional[float] = ..., p50: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., p99: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dlq_depth: _Optional[int] = ..., quarantine_depth: _Optional[int] = ..., oldest_dead_letter: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error_type: _Optional[str] = ..., last_error_message: _Optional[str] = ..., repeats: _Optional[int] = ...) -> None: ...
 
 class EdgeStatus(_message.Message):
     __slots__ = ("edge_id", "from_node_id", "to_node_id", "sent")

@@ -29,6 +29,10 @@ CALL_BOUNDS = (1, 2, 3, 5, 10)
 
 PIPELINE_METRICS = (  # each engine counts from 0 at its start
     Metric("redrive_pipeline_in_total", "counter", _NODE, "Documents that came to a node, by Kafka or gRPC."),
+    Metric(
+        "redrive_pipeline_repeats_total", "counter", _NODE,
+        "Documents that a node began again after a crash, a rebalance or by a caller, as far as this engine remembers.",
+    ),
     Metric("redrive_pipeline_out_total", "counter", (*_NODE, "edge"), "Documents that a node sent on, by edge."),
     Metric("redrive_pipeline_ended_total", "counter", _NODE, "Branches of documents that ended at a node."),
     Metric("redrive_pipeline_failures_total", "counter", _NODE, "Logical failures, which go on to the next node."),
@@ -95,6 +99,7 @@ def latency(counts: NodeCounts) -> tuple[Buckets, float]:
 
 def _counted(counts: NodeCounts) -> Iterator[tuple[str, float]]:
     yield "in_total", counts.received
+    yield "repeats_total", counts.repeated
     yield "retries_total", counts.retried
     yield "dlq_total", counts.dead
     for name in ("ended", "failures", "skipped", "quarantined", "dropped"):
