@@ -119,7 +119,7 @@ def terms_of(letter: Letter) -> Terms:
     told = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
     retries = told.get(_RETRIES, "")
     return Terms(
-        int(retries) if retries.isdecimal() else _policy(letter).max_attempts - 1,
+        int(retries) if retries.isdecimal() else policy_of(letter.policy).max_attempts - 1,
         told.get(_JITTER, "none"),
         told.get(_CHOICE) == _BY_CATEGORY,
         told.get(_BREAKER, ""),
@@ -134,12 +134,13 @@ def policy_after(letter: Letter, failure: Failure) -> Policy:
         return Policy.NEVER
     if terms.by_category:
         return policies.policy_of(policies.for_category(failure.category), terms.max_retries, terms.jitter)
-    return _policy(letter)
+    return policy_of(letter.policy)
 
 
-def _policy(letter: Letter) -> Policy:
+def policy_of(text: str | None) -> Policy:
+    """Return the policy behind the *text* that a letter carries; no text is `never`."""
     try:
-        return Policy.parse(letter.policy or "never")
+        return Policy.parse(text or "never")
     except PolicyError:  # another version of redrive wrote it
         return Policy.EXPONENTIAL
 

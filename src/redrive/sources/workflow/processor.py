@@ -2,8 +2,8 @@
 Retries in cycles.
 
 Owns when retries run: in cycles, each of which runs the tasks that were due when it began, in parallel with a bound.
-Also owns the heartbeat, the rescue of what dead processes held, and how the processor stops: what runs is stopped and
-given back. Knows no delay (`core.policy`) and no rule (`core.decide`).
+Also owns the rescue of what dead processes held, and how the processor stops: what runs is stopped and given back.
+Knows no delay (`core.policy`), no rule (`core.decide`), and not how a claim is kept (`holding`).
 """
 
 from __future__ import annotations
@@ -15,36 +15,35 @@ import secrets
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from redrive.core.decide import Counted, Failed, Interrupted, Lost, decide, held_back, is_retry
-from redrive.core.why import Why
+from redrive.core.priority_shares import SHARES
+from redrive.core.why import Why, why_of
 from redrive.engine.stranded import fail_stranded
 from redrive.engine.unknown_backoffs import UnknownBackoffs
-from redrive.engine.worker.facts import facts_of
 from redrive.errors import StoreError
 from redrive.signals.log import write
 from redrive.sources.workflow import mapping
 from redrive.sources.workflow.breakers import Breakers, held_by
+from redrive.sources.workflow.holding import Holding, unbroken
+from redrive.sources.workflow.policies import MOST_RETRIES
 from redrive.sources.workflow.running import attempt
-from redrive.stores.contract import Want, WorkerBeat
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
     from typing import Any
 
     from redrive.core.breaker import BreakerRules
     from redrive.core.decide import Outcome
-    from redrive.core.letter import Letter
+    from redrive.core.letter import Failure, Letter
     from redrive.core.moves import Move
+    from redrive.core.policy import RetryPolicy as Policy
     from redrive.sources.workflow.port import Home
     from redrive.sources.workflow.running import Callback, Judge
     from redrive.stores.contract import Claim
 
 _SHUTDOWN = Interrupted(Why.SHUTDOWN)
-_NOT_YET = Interrupted(Why.GIVEN_BACK)
 _NEXT_CYCLE = 0.001  # seconds: an immediate retry is due after the cycle in which it failed began
-_ALONE = Interrupted(Why.WAITS_TO_RUN_ALONE, wait=_NEXT_CYCLE)  # not claimed again before it is taken by its id
+_NOT_YET = 1.0  # seconds, at most, until a task of the next cycle may be claimed again: others are to be claimed first
 _RESCUED = 200  # lost tasks that one sweep takes back
 _LOOKED_AT = 20_000  # lost letters of all queues among which it looks for them
 
@@ -56,7 +55,8 @@ class SettledRetry(NamedTuple):
     move: Move
     outcome: Outcome
     result: Any
-    ran: bool = True  # False: it failed with a task that it waits for
+    ran: bool = True  # False: it failed with a task that it waits for, or with its process
+    accepted: bool = True  # False: the claim was no longer held, so the store kept nothing of it
 
 
 class RetryProcessor:
@@ -79,7 +79,8 @@ class RetryProcessor:
         self._breakers = Breakers(breakers)
         self._unknown = UnknownBackoffs(home.backoffs, self.name, home.hub)
         self._concurrency = concurrency
-        self._held: dict[Hashable, Claim] = {}
+        self._held = Holding(home, queue, self.name)
+        self._one_at_a_time = asyncio.Lock()  # cycles: the loop's own, and those that a caller runs
         self._loops: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------ starting and stopping
@@ -94,7 +95,7 @@ class RetryProcessor:
         self.callback, self.interval = callback, interval
         if self._loops:
             return
-        await self._beat()
+        await self._held.extend(takes_more=True)
         self._loops = [
             asyncio.create_task(self._every(self._cycle_time, self.cycle), name="redrive workflow cycles"),
             asyncio.create_task(self._every(self._beat_time, self._attend), name="redrive workflow heartbeat"),
@@ -112,11 +113,8 @@ class RetryProcessor:
 
     @contextlib.asynccontextmanager
     async def kept_alive(self) -> AsyncIterator[None]:
-        """Renew the leases of what runs in the block, where no loop does that: for a cycle or a task run by hand."""
-        if self._loops:
-            yield
-            return
-        beats = asyncio.create_task(self._every(self._beat_time, self._beat_by_hand), name="redrive workflow heartbeat")
+        """Renew the leases of what runs in the block: a task or a cycle run by hand."""
+        beats = asyncio.create_task(self._every(self._beat_time, self._beat), name="redrive workflow heartbeat")
         try:
             yield
         finally:
@@ -125,14 +123,17 @@ class RetryProcessor:
                 await self._sign_off()
 
     async def _sign_off(self) -> None:
-        if not self._loops:
-            await self._home.store.leave(self.name)
+        """Leave once nothing is held: what a worker that left holds is taken from it at once."""
+        if self._held:
+            await self._beat()
+        elif not self._loops:
+            await self._held.leave()
 
     def _cycle_time(self) -> float:
         return self.interval
 
     def _beat_time(self) -> float:
-        return min(float(self._home.settings.lease_seconds) / 3, float(self._home.settings.sweep_seconds))
+        return min(self._held.lease / 3, float(self._home.settings.sweep_seconds))
 
     async def _every(self, span: Callable[[], float], step: Callable[[], Coroutine[None, None, Any]]) -> None:
         clock = self._home.clock
@@ -141,113 +142,117 @@ class RetryProcessor:
             try:
                 await step()
             except StoreError as error:
-                write("warning", "redrive.workflow.store_away", {"queue": self._queue, "why": str(error)})
+                self._store_is_away(error)
             except Exception as error:  # noqa: BLE001 - a fault of ours must not end the retries
                 write("error", "redrive.workflow.fault", {"queue": self._queue, "error_type": type(error).__name__})
             await clock.sleep(max(0.0, span() - (clock.monotonic() - began)))
+
+    def _store_is_away(self, error: StoreError) -> None:
+        write("warning", "redrive.workflow.store_away", {"queue": self._queue, "why": str(error)})
 
     # ------------------------------------------------------------------ one cycle
 
     async def cycle(self) -> int:
         """Run every task that was due when the cycle began; return how many ran."""
-        await self._fail_stranded()
-        await self._breakers.look(self._home.store)
-        suspects: list[str] = []
-        return await self._run_together(suspects) + await self._run_alone(suspects)
+        async with self._one_at_a_time:
+            try:
+                await unbroken(self._fail_stranded())
+                await self._breakers.look(self._home.store)
+                suspects: list[str] = []
+                return await self._run_together(suspects) + await self._run_alone(suspects)
+            finally:
+                await self._give_back(self._held.of_cycles(), _SHUTDOWN)  # none, unless it was stopped
 
     async def _run_together(self, suspects: list[str]) -> int:
         """Run what is due in parallel; *suspects* gets the tasks that are to run alone, which are given back."""
-        ran = start_us = 0
+        ran = start_us = later = 0
         running: set[asyncio.Task[None]] = set()
         try:
             while True:
-                wanted, known = self._concurrency - len(running), len(suspects)
-                claims = await self._claim(wanted) if wanted else []
+                wanted = self._concurrency - len(running)
+                claims = await self._held.claim(wanted)
                 start_us = start_us or (claims[0].letter.updated_us if claims else 0)
                 ready = await self._sorted_out(claims, start_us, suspects)
                 running |= {asyncio.create_task(self._run(claim)) for claim in ready}
                 ran += len(ready)
-                last = len(ready) + len(suspects) - known < wanted
-                if running:
-                    when = "ALL_COMPLETED" if last else "FIRST_COMPLETED"
-                    done, running = await asyncio.wait(running, return_when=when)
-                    for task in done:
-                        task.result()
-                if last:
+                later = later + len(claims) if all(_is_later(claim, start_us) for claim in claims) else 0
+                if len(claims) < wanted or later >= len(SHARES):
+                    await _ended(running, "ALL_COMPLETED")
                     return ran
+                if len(running) == self._concurrency:
+                    running = await _ended(running, "FIRST_COMPLETED")
+        except StoreError:  # what runs may end: its outcome is kept until the store is back
+            await _ended(running, "ALL_COMPLETED")
+            raise
         finally:
             await _cancel(running)
 
     async def _sorted_out(self, claims: list[Claim], start_us: int, suspects: list[str]) -> list[Claim]:
         """Return the tasks that begin now; give back those of a later cycle, and those that are to run alone."""
-        later = [claim for claim in claims if claim.letter.due_us > start_us]
+        later = [claim for claim in claims if _is_later(claim, start_us)]
         alone = [claim for claim in claims if claim.losses and claim not in later]
-        suspects += [claim.letter.id for claim in alone if claim.letter.id not in suspects]
-        await self._give_back(later, _NOT_YET)
-        await self._give_back(alone, _ALONE)
+        suspects += [claim.letter.id for claim in alone]
+        await self._give_back(later, Interrupted(Why.GIVEN_BACK, wait=min(_NOT_YET, self.interval)))
+        await self._give_back(alone, Interrupted(Why.WAITS_TO_RUN_ALONE, wait=self._held.lease))
         return [claim for claim in claims if claim not in later and claim not in alone]
 
     async def _run_alone(self, suspects: list[str]) -> int:
         """Run tasks whose last process died, one after the other: the next death then convicts only one of them."""
-        ran, lease = 0, float(self._home.settings.lease_seconds)
+        ran = 0
         for letter_id in suspects:
-            claim = await self._home.store.take(letter_id, lease=lease, worker=self.name)
+            letter = await self._home.store.get(letter_id)
+            if letter is None or why_of(letter.why) is not Why.WAITS_TO_RUN_ALONE:
+                continue  # another process ran it: it waits for its next retry
+            claim = await self._held.take(letter_id)
             if claim is not None:
-                self._held[claim.ref] = claim
                 await self._run(claim)
                 ran += 1
         return ran
 
     async def _fail_stranded(self) -> None:
         """Let go, or fail, tasks that wait for dead ones and said so."""
-        told: dict[str, Any] = {
-            "worker": self.name,
-            "lease": float(self._home.settings.lease_seconds),
-            "queue": self._queue,
-        }
+        told: dict[str, Any] = {"worker": self.name, "lease": self._held.lease, "queue": self._queue}
         for claim, move in await fail_stranded(self._home.store, self._home.hub, **told):
             if move.failure is not None:
                 await self._settled(SettledRetry(claim, move, Failed(move.failure), None, ran=False))
 
-    async def _claim(self, limit: int) -> list[Claim]:
-        want = Want(self._queue, (mapping.KIND,), limit)
-        claims = await self._home.store.claim([want], lease=float(self._home.settings.lease_seconds), worker=self.name)
-        self._held |= {claim.ref: claim for claim in claims}
-        return claims
+    # ------------------------------------------------------------------ one task
 
     async def _run(self, claim: Claim) -> None:
-        """Run one task, unless its breaker holds it; a cancellation gives it back."""
+        """Run one task, unless its breaker holds it; if it is cancelled, the cycle gives it back."""
         try:
-            hold = self._unknown.hold(claim.letter)
+            hold = self._unknown.hold(claim.letter) or await self._held_by_breaker(claim.letter)
             if hold is not None:
                 await self._give_back([claim], hold)
-                return
-            breaker = mapping.terms_of(claim.letter).breaker
-            wait = await self._breakers.hold(self._home.store, breaker)
-            if wait is not None:
-                await self._give_back([claim], Interrupted(held_by(breaker), wait=wait))
-                return
-            await self.run(claim)
-        except asyncio.CancelledError:
-            await self._give_back([claim], _SHUTDOWN)
-            raise
-        finally:
-            self._held.pop(claim.ref, None)
+            else:
+                await self._attempted(claim, self.callback)
+        except StoreError as error:
+            self._store_is_away(error)
 
-    async def run(self, claim: Claim, callback: Callback | None = None, *, is_last: bool = False) -> SettledRetry:
-        """Run the callback on a claimed task and settle what came of it; *is_last*: a failure exhausts the task."""
-        self._held[claim.ref] = claim
-        try:
-            chosen = callback or self.callback
-            assert chosen is not None  # noqa: S101 - the queue asks for it first
-            outcome, result = await self._attempt(chosen, claim.letter)
-        except asyncio.CancelledError:
-            if callback is not None:  # a cycle gives back by itself
-                await self._give_back([claim], _SHUTDOWN)
-            raise
-        done = SettledRetry(claim, self._decide(claim, outcome, is_last=is_last), outcome, result)
-        await asyncio.shield(self._conclude(done))
-        return done
+    async def _held_by_breaker(self, letter: Letter) -> Interrupted | None:
+        breaker = mapping.terms_of(letter).breaker
+        wait = await self._breakers.hold(self._home.store, breaker)
+        return None if wait is None else Interrupted(held_by(breaker), wait=wait)
+
+    async def run_by_hand(self, letter_id: str, callback: Callback | None, *, stays: str | None) -> SettledRetry | None:
+        """
+        Run one pending task now, due or not; None if it is not pending or waits for others.
+
+        *stays* is the policy's text of a task that was dead: if it fails, it is dead again, as it was.
+        """
+        async with self.kept_alive():
+            try:
+                claim = await self._held.take(letter_id, by_hand=True)
+                return None if claim is None else await self._attempted(claim, callback or self.callback, stays)
+            finally:
+                await self._give_back(self._held.of_letter(letter_id), _SHUTDOWN)  # none, unless it was cancelled
+
+    async def _attempted(self, claim: Claim, callback: Callback | None, stays: str | None = None) -> SettledRetry:
+        """Run the callback on a claimed task and settle what came of it."""
+        assert callback is not None  # noqa: S101 - the queue asks for it first
+        outcome, result = await self._attempt(callback, claim.letter)
+        done = SettledRetry(claim, self._decide(claim, outcome, stays), outcome, result)
+        return await unbroken(self._concluded(done))
 
     async def _attempt(self, callback: Callback, letter: Letter) -> tuple[Outcome, Any]:
         tracing = self._home.tracing
@@ -258,37 +263,30 @@ class RetryProcessor:
             ended(outcome)
         return outcome, result
 
-    def _decide(self, claim: Claim, outcome: Outcome, *, is_last: bool = False) -> Move:
-        letter = claim.letter
-        counters = Counted(1_000_000) if is_last else claim
+    def _decide(self, claim: Claim, outcome: Outcome, stays: str | None = None) -> Move:
+        letter, bound = claim.letter, self._home.backoffs.bound
 
-        def choose(failure: Any) -> Any:
-            return self._home.backoffs.bound(mapping.policy_after(letter, failure))
+        def choose(failure: Failure) -> Policy:
+            return bound(mapping.policy_after(letter, failure) if stays is None else mapping.policy_of(stays))
 
-        move = decide(counters, outcome, choose, self._home.clock.draw(), age=claim.age)
-        return held_back(move, _NEXT_CYCLE) if is_retry(move) else move
+        if isinstance(outcome, Failed):
+            counters = claim if stays is None else Counted(MOST_RETRIES + 1)
+            move = decide(counters, outcome, choose, self._home.clock.draw(), age=claim.age)
+            return held_back(move, _NEXT_CYCLE) if is_retry(move) else move
+        kept = bound(mapping.policy_of(letter.applied_policy or letter.policy))
+        return decide(claim, outcome, kept, self._home.clock.draw())
 
-    async def _conclude(self, done: SettledRetry) -> None:
-        store = self._home.store
-        [accepted] = await store.settle([(done.claim, done.move)])
-        self._held.pop(done.claim.ref, None)
-        self._announce([(done.claim, done.move)], (accepted,))
-        if accepted:
-            await self._breakers.learn(store, mapping.terms_of(done.claim.letter).breaker, done.outcome)
-            await self._settled(done)
+    async def _concluded(self, done: SettledRetry) -> SettledRetry:
+        [accepted] = await self._held.settle([(done.claim, done.move)])
+        if not accepted:
+            return done._replace(accepted=False)
+        await self._breakers.learn(self._home.store, mapping.terms_of(done.claim.letter).breaker, done.outcome)
+        await self._settled(done)
+        return done
 
-    async def _give_back(self, claims: list[Claim], why: Interrupted | Lost) -> None:
-        if not claims:
-            return
-        moves = [(claim, self._decide(claim, why)) for claim in claims]
-        accepted = await asyncio.shield(self._home.store.settle(moves))
-        for claim in claims:
-            self._held.pop(claim.ref, None)
-        self._announce(moves, accepted)
-
-    def _announce(self, moves: list[tuple[Claim, Move]], accepted: tuple[bool, ...]) -> None:
-        for fact in facts_of(moves, accepted):
-            self._home.hub(fact)
+    async def _give_back(self, claims: list[Claim], why: Interrupted) -> None:
+        if claims:
+            await unbroken(self._held.settle([(claim, self._decide(claim, why)) for claim in claims]))
 
     # ------------------------------------------------------------------ heartbeat and rescue
 
@@ -297,16 +295,7 @@ class RetryProcessor:
         await self.rescue()
 
     async def _beat(self) -> None:
-        await self._extend(WorkerBeat(name=self.name, kinds=(mapping.KIND,), queues=(self._queue,)))
-
-    async def _beat_by_hand(self) -> None:
-        await self._extend(WorkerBeat(name=self.name, kinds=()))  # it takes no further tasks
-
-    async def _extend(self, beat: WorkerBeat) -> None:
-        held = list(self._held.values())
-        beat = msgspec.structs.replace(beat, in_flight=len(held))
-        for lost in await self._home.store.extend(beat, held, lease=float(self._home.settings.lease_seconds)):
-            self._held.pop(lost.ref, None)
+        await self._held.extend(takes_more=bool(self._loops))
 
     def _is_mine(self, claim: Claim) -> bool:
         return (claim.letter.queue, claim.letter.kind) == (self._queue, mapping.KIND)
@@ -318,8 +307,29 @@ class RetryProcessor:
             expired = await self._home.store.expired(_LOOKED_AT)
         mine = [claim for claim in expired if self._is_mine(claim)]
         for claim in mine:
-            await self._give_back([claim], Lost(Why.WORKER_DIED.naming(str(claim.letter.worker))))
+            await unbroken(self._rescue(claim))
         return len(mine)
+
+    async def _rescue(self, claim: Claim) -> None:
+        move = self._decide(claim, Lost(Why.WORKER_DIED.naming(str(claim.letter.worker))))
+        [accepted] = await self._held.settle([(claim, move)])
+        if accepted and move.failure is not None:  # its process died once too often
+            await self._settled(SettledRetry(claim, move, Failed(move.failure), None, ran=False))
+
+
+def _is_later(claim: Claim, start_us: int) -> bool:
+    """Whether a task became due after the cycle began; then no task of its priority that was due before is left."""
+    return claim.letter.due_us > start_us
+
+
+async def _ended(running: set[asyncio.Task[None]], when: str) -> set[asyncio.Task[None]]:
+    """Wait for one or all of these; return those that go on."""
+    if not running:
+        return running
+    done, going = await asyncio.wait(running, return_when=when)
+    for task in done:
+        task.result()
+    return going
 
 
 async def _cancel(running: set[asyncio.Task[None]]) -> None:

@@ -218,15 +218,14 @@ class DeadLetterQueue:
                 f"cannot retry task {task_id!r} in this process: it has no callback; give callback=, or call "
                 "start_retry_processor(callback) first"
             )
-        is_last = letter.status is Status.FAILED
-        if is_last:
+        was_dead = letter.status is Status.FAILED
+        if was_dead:
             await self._replay(store, letter)
-        claim = await store.take(letter.id, lease=float(self._home.settings.lease_seconds), worker=self._processor.name)
-        if claim is None:
+        stays = (letter.applied_policy or letter.policy or "never") if was_dead else None
+        done = await self._processor.run_by_hand(letter.id, callback, stays=stays)
+        if done is None:
             return _refused(task_id, await self._tasks.known(task_id))
         await store.add_up(self.queue, {"manually_retried": 1})
-        async with self._processor.kept_alive():
-            done = await self._processor.run(claim, callback or self._processor.callback, is_last=is_last)
         return await self._told(task_id, done)
 
     async def _replay(self, store: Store, letter: Letter) -> None:
@@ -237,10 +236,9 @@ class DeadLetterQueue:
 
     async def _told(self, task_id: str, done: SettledRetry) -> dict[str, Any]:
         task = await self.get_task(task_id)
-        good = isinstance(done.outcome, Succeeded)
-        error = None if good or done.move.failure is None else done.move.failure.message
+        good = isinstance(done.outcome, Succeeded) and done.accepted
         status = None if task is None else str(task.status)
-        return {"success": good, "error": error, "task_id": task_id, "status": status, "result": done.result}
+        return {"success": good, "error": _error(done), "task_id": task_id, "status": status, "result": done.result}
 
     async def archive_task(self, task_id: str) -> bool:
         """Take a task out of the active queue; its record stays. False if it is unknown, runs, or is over already."""
@@ -292,6 +290,12 @@ class DeadLetterQueue:
         await self._processor.rescue()
         async with self._processor.kept_alive():
             return await self._processor.cycle()
+
+
+def _error(done: SettledRetry) -> str | None:
+    if not done.accepted:
+        return "its lease ended while it ran, and another process took it back: its result was not kept"
+    return None if done.move.failure is None else done.move.failure.message
 
 
 def _refused(task_id: str, letter: Letter) -> dict[str, Any]:

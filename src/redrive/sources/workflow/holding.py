@@ -1,0 +1,137 @@
+"""
+What one process holds of the queue.
+
+Owns claims until the store has accepted how they end. A caller that is cancelled waits for the store's answer first,
+so that no claim is forgotten. An outcome is kept while the store is away, as long as its lease lasts. Also owns the
+sign of life that renews the leases. Announces what the store accepted. Knows no callback, no cycle and no rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redrive.core.decide import next_try
+from redrive.core.policy import RetryPolicy as Policy
+from redrive.engine.worker.facts import facts_of
+from redrive.errors import StoreUnavailable
+from redrive.sources.workflow.mapping import KIND
+from redrive.stores.contract import Want, WorkerBeat
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Hashable
+
+    from redrive.core.moves import Move
+    from redrive.sources.workflow.port import Home
+    from redrive.stores.contract import Claim
+
+T = TypeVar("T")
+
+_AGAIN = Policy(first=0.1, cap=5.0)  # when to ask a store that is away again
+_PATIENCE = 5.0  # seconds for which a cancelled caller waits for the store's answer
+
+
+async def unbroken(work: Coroutine[Any, Any, T]) -> T:
+    """Return what *work* returns; if the caller is cancelled, *work* may end before the cancellation goes on."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=_PATIENCE)
+        if not task.cancel() and not task.cancelled():
+            task.exception()  # the cancellation goes first; asyncio would complain about an error that nobody took
+        raise
+
+
+class Holding:
+    """The claims of one process on one queue; *name* is the worker's."""
+
+    def __init__(self, home: Home, queue: str, name: str) -> None:
+        self._home, self._queue, self._name = home, queue, name
+        self._claims: dict[Hashable, Claim] = {}
+        self._by_hand: set[Hashable] = set()  # of these, what persons run: a cycle that ends leaves them alone
+
+    def __bool__(self) -> bool:
+        return bool(self._claims)
+
+    @property
+    def lease(self) -> float:
+        """How long a claim lasts without a sign of life, in seconds."""
+        return float(self._home.settings.lease_seconds)
+
+    def of_cycles(self) -> list[Claim]:
+        """Return the claims that no person runs."""
+        return [claim for ref, claim in self._claims.items() if ref not in self._by_hand]
+
+    def of_letter(self, letter_id: str) -> list[Claim]:
+        """Return the claim on one letter, or nothing."""
+        return [claim for claim in self._claims.values() if claim.letter.id == letter_id]
+
+    # ------------------------------------------------------------------ claiming
+
+    async def claim(self, limit: int) -> list[Claim]:
+        """Claim up to *limit* due tasks."""
+        return await unbroken(self._claim(limit))
+
+    async def _claim(self, limit: int) -> list[Claim]:
+        want = Want(self._queue, (KIND,), limit)
+        claims = await self._home.store.claim([want], lease=self.lease, worker=self._name)
+        self._claims |= {claim.ref: claim for claim in claims}
+        return claims
+
+    async def take(self, letter_id: str, *, by_hand: bool = False) -> Claim | None:
+        """Claim one pending task now, due or not; None if it is not pending or waits for others."""
+        return await unbroken(self._take(letter_id, by_hand=by_hand))
+
+    async def _take(self, letter_id: str, *, by_hand: bool) -> Claim | None:
+        claim = await self._home.store.take(letter_id, lease=self.lease, worker=self._name)
+        if claim is not None:
+            self._claims[claim.ref] = claim
+            self._by_hand |= {claim.ref} if by_hand else set()
+        return claim
+
+    # ------------------------------------------------------------------ settling
+
+    async def settle(self, moves: list[tuple[Claim, Move]]) -> tuple[bool, ...]:
+        """Carry out *moves*, announce them, and return which the store accepted; the claims are not held any more."""
+        try:
+            accepted = await self._settled_in_time(moves)
+        finally:
+            self._forget([claim for claim, _ in moves])
+        for fact in facts_of(moves, accepted):
+            self._home.hub(fact)
+        return accepted
+
+    async def _settled_in_time(self, moves: list[tuple[Claim, Move]]) -> tuple[bool, ...]:
+        """Ask again while the store is away; once the leases have ended, other processes take the tasks back."""
+        clock, failures = self._home.clock, 0
+        end = clock.monotonic() + self.lease
+        while True:
+            try:
+                return await self._home.store.settle(moves)
+            except StoreUnavailable:
+                failures += 1
+                rest = next_try(failures, _AGAIN, clock.draw()).delay
+                if clock.monotonic() + rest >= end:
+                    raise
+            await clock.sleep(rest)
+
+    def _forget(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            held = self._claims.get(claim.ref)
+            if held is not None and held.token == claim.token:  # a newer claim on the same task stays
+                del self._claims[claim.ref]
+                self._by_hand.discard(claim.ref)
+
+    # ------------------------------------------------------------------ signs of life
+
+    async def extend(self, *, takes_more: bool) -> None:
+        """Give a sign of life and renew the leases; *takes_more*: this process runs cycles."""
+        held = list(self._claims.values())
+        kinds, queues = ((KIND,), (self._queue,)) if takes_more else ((), ())
+        beat = WorkerBeat(name=self._name, kinds=kinds, queues=queues, in_flight=len(held))
+        self._forget(await self._home.store.extend(beat, held, lease=self.lease))
+
+    async def leave(self) -> None:
+        """Sign off."""
+        await self._home.store.leave(self._name)
