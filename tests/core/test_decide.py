@@ -61,6 +61,7 @@ POLICY = RetryPolicy.exponential(10, cap=30, max_attempts=4, jitter="full")
         (Tried(9, 0), Lost(), "pending", "worker lost", 0, False, True),
         (Tried(9, 1), Lost("lease ended"), "pending", "lease ended", 0, False, True),
         (Tried(1, 2), Lost(), "failed", "worker_crashed", 0, False, True),
+        (Tried(1, 2), Lost("worker died", had_begun=False), "pending", "worker died", 0, False, False),
     ],
 )
 def test_each_outcome_has_one_answer(tried, outcome, to, why, wait, counts, loss):

@@ -18,6 +18,10 @@ from redrive.core.policy import RetryPolicy
 from redrive.core.why import Why
 
 MAX_LOSSES = 3
+# A letter may kill the process that reads it, before it begins: its payload fills the memory. So some deaths of letters
+# that had not begun count, one of five by chance. Such a letter is failed after some ten deaths, and a letter that
+# merely stood beside it hardly ever.
+LOSSES_BEFORE_BEGINNING = 0.2
 _RETRY_AFTER_BOUND = 86_400.0  # a server that asks for a year gets a day
 
 
@@ -61,9 +65,10 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The process that ran it is gone, or its lease is."""
+    """The process that held it is gone, or its lease is."""
 
     reason: str = Why.WORKER_LOST
+    had_begun: bool = True
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -89,6 +94,8 @@ def decide(
             return DELIVERED
         case Interrupted(reason, wait):
             return Move(Status.PENDING, reason, delay=wait, counts=False)
+        case Lost(reason, had_begun) if not had_begun and draw >= LOSSES_BEFORE_BEGINNING:
+            return Move(Status.PENDING, reason, counts=False)
         case Lost(reason):
             return _after_loss(counters.losses + 1, reason, policy)
         case Failed(failure):

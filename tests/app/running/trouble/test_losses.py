@@ -101,6 +101,21 @@ async def test_letters_are_not_failed_for_deaths_before_they_ran_alone(app, driv
     assert sorted(ran) == [1, 2, 3]
 
 
+async def test_a_letter_that_kills_each_process_that_claims_it_is_failed_in_the_end(app, driven, ran, clock):
+    async with driven(app) as test:
+        deadly, neighbour = await orders(app, 1, 2)
+        clock.draws = [0.9, 0.9, 0.9, 0.9, 0.1, 0.9, 0.9, 0.9, 0.1, 0.9]  # one of five, for the first letter
+        for _ in range(5):
+            assert await claim_and_die(test) == 2
+            clock.advance(GONE)
+            await test.worker.attend()
+        found = {each: await test.letter(each) for each in (deadly, neighbour)}
+        assert (found[deadly].status, found[deadly].losses) == (Status.FAILED, 3)
+        assert (found[neighbour].status, found[neighbour].losses) == (Status.PENDING, 1)
+        await test.run_until_idle()
+    assert ran == [2]
+
+
 async def test_losses_are_not_attempts(app, driven, clock):
     tries = []
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from redrive.core.decide import Interrupted, Lost
+from redrive.core.decide import Lost
 from redrive.core.why import Why
 from redrive.engine.worker.facts import facts_of
 from redrive.engine.worker.faults import NO_LETTERS
@@ -60,5 +60,5 @@ def _outcomes(claims: Sequence[Claim], suspects: Suspects) -> Iterator[tuple[Cla
     held = Counter(claim.letter.worker for claim in claims)
     for claim in claims:
         worker = claim.letter.worker
-        why = Why.WORKER_DIED.naming(str(worker))
-        yield claim, Interrupted(why) if suspects.had_not_begun(claim, held[worker]) else Lost(why)
+        had_begun = not suspects.had_not_begun(claim, held[worker])
+        yield claim, Lost(Why.WORKER_DIED.naming(str(worker)), had_begun)
