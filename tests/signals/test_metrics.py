@@ -6,6 +6,7 @@ import re
 
 import msgspec
 import pytest
+from tests.stores.samples import act, dead, give_up, settle_all
 
 from redrive.core import facts
 from redrive.core.facts import FACTS
@@ -97,6 +98,18 @@ def test_values_that_nobody_can_read_are_cleaned_and_cut():
     hostile.encode()
     assert hostile.isprintable()
     assert len(hostile) <= 120
+
+
+async def test_a_history_that_grows_is_measured():
+    store = MemoryStore(ManualClock())
+    await store.open()
+    await dead(store, "often", "once")
+    for _ in range(6):
+        await act(store, "replay", "often")
+        await settle_all(store, give_up())
+    await act(store, "replay", "once")
+    read = {(m.metric, m.labels): m.amount for m in await readings(store)}
+    assert (read["redrive_history_largest_cycles", ()], read["redrive_history_long_letters", ()]) == (6, 1)
 
 
 async def test_a_store_is_read_from_its_counts():

@@ -124,9 +124,17 @@ async def test_a_policy_given_as_text_is_the_handlers(app, driven):
         assert [letter.attempts for letter in await test.letters("status:failed")] == [2]
 
 
-def test_an_option_that_nobody_knows_is_refused_with_what_was_meant(app):
-    with pytest.raises(HandlerError, match="polcy is no option; did you mean policy"):
-        app.add_handler("order.created", lambda order: None, polcy="never")
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("polcy", "polcy is no option; did you mean policy"),
+        ("timout", "timout is no option; did you mean timeout"),
+        ("retries", "retries is no option; it belongs to the policy"),
+    ],
+)
+def test_an_option_that_nobody_knows_is_refused_with_what_was_meant(app, option, said):
+    with pytest.raises(HandlerError, match=said):
+        app.add_handler("order.created", lambda order: None, **{option: 3})
     assert not app.handlers
 
 
