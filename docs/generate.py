@@ -13,15 +13,12 @@ import re
 import sys
 import tomllib
 from dataclasses import MISSING, fields
-from enum import Enum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer.main
 
-import redrive
 from redrive import errors
 from redrive.app import Redrive
 from redrive.cli.root import app as command_line
@@ -32,11 +29,9 @@ from redrive.core.failures import fingerprint
 from redrive.core.policy import RetryPolicy
 from redrive.core.query import terms
 from redrive.desk.desk import Desk
-from redrive.drafts import make_draft
 from redrive.settings import PREFIX, Settings
 from redrive.signals.log import LEVELS
 from redrive.signals.metrics import FACT_METRICS, SPOOL_METRICS, STORE_METRICS
-from redrive.sources import kafka
 from redrive.sources.kafka.config import ExecutionConfig, KafkaConfig
 from redrive.sources.kafka.config_checks import IN_CODE
 from redrive.sources.kafka.facts import KAFKA_FACTS
@@ -48,8 +43,10 @@ from redrive.stores.sqlite.file.database import migrations
 sys.path.insert(0, str(Path(__file__).parent))  # its own parts stand beside it
 
 import field_tables
-from page_tables import first_line, paragraphs, table
+from json_tables import SHAPES, shapes
+from page_tables import first_line, table
 from proto_tables import protos
+from python_tables import kafka_parts, methods_of, public_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -243,181 +240,6 @@ def templates() -> str:
 def schema() -> str:
     """Return the SQL that makes the schema."""
     return "\n\n".join(f"```sql\n{script.strip()}\n```" for _, script in migrations())
-
-
-# ---------------------------------------------------------------------- names
-
-
-def public_names() -> str:
-    """Return a table of what `redrive` exports."""
-    rows = ((f"`{name}`", _meaning(name)) for name in redrive.__all__)
-    return table(("name", "is"), rows)
-
-
-def _meaning(name: str) -> str:
-    thing = getattr(redrive, name)
-    said = {
-        "__version__": "The version of this release.",
-        "DEFAULT_RETRY_POLICY": f"What a handler gets that names no policy: `{redrive.DEFAULT_RETRY_POLICY.text}`.",
-        "TerminalHandlerError": "Another name of `Reject`.",
-    }
-    return said.get(name) or first_line(thing)
-
-
-def methods_of(kind: type) -> Callable[[], str]:
-    """Return a function that lists the public methods of *kind*."""
-    return lambda: "\n\n".join(_method(name, thing) for name, thing in _own_methods(kind))
-
-
-def _is_method(thing: object) -> bool:
-    return inspect.isfunction(thing) or isinstance(thing, property | classmethod)
-
-
-def _method(name: str, thing: Any) -> str:
-    if isinstance(thing, property):
-        return f"`{name}`\n: {first_line(thing)}"
-    function = thing.__func__ if isinstance(thing, classmethod) else inspect.unwrap(thing)
-    signature = ", ".join(_parameters(inspect.signature(function)))
-    word = "await " if inspect.iscoroutinefunction(function) else ""
-    return f"`{word}{name}({signature})`\n: {first_line(thing)}"
-
-
-def _parameters(signature: inspect.Signature) -> Iterator[str]:
-    star = False
-    for name, parameter in _options_spelled(signature):
-        if name in ("self", "cls") or "Never" in str(parameter.annotation):  # it takes what it refuses
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            star = True
-            yield "*"
-        star = star or parameter.kind is parameter.VAR_POSITIONAL
-        prefix = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        yield f"{prefix}{name}{_default(parameter)}"
-
-
-def _options_spelled(signature: inspect.Signature) -> Iterator[tuple[str, inspect.Parameter]]:
-    """Yield the parameters, and for the options of a letter each one of them."""
-    for name, parameter in signature.parameters.items():
-        if "DraftOptions" not in str(parameter.annotation):
-            yield name, parameter
-            continue
-        taken = inspect.signature(make_draft).parameters.items()
-        yield from ((name, each) for name, each in taken if each.kind is each.KEYWORD_ONLY)
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    if parameter.default is parameter.empty:
-        return ""
-    value = parameter.default
-    if inspect.isfunction(value) or str(value) == "<factory>":
-        return "=…"
-    return f"={value.name.lower() if hasattr(value, 'name') else value!r}".replace("|", "/")
-
-
-def kafka_parts() -> str:
-    """Return a section for each public name of `redrive.sources.kafka`: signature, promises, fields, methods."""
-    return "\n\n".join(_kafka_part(name, getattr(kafka, name)) for name in kafka.__all__)
-
-
-def _kafka_part(name: str, thing: Any) -> str:
-    if inspect.isfunction(thing):
-        return f"### {name}\n\n{_promised(name, thing)}"
-    if thing.__name__ != name:
-        return f"### {name}\n\nThe name of [{thing.__name__}](#{thing.__name__.lower()}) until 0.1. {first_line(thing)}"
-    return _part(name, thing)
-
-
-def _part(name: str, kind: Any) -> str:
-    parts = [f"### {name}", *(line for base in _ours(kind) for line in paragraphs(base))]
-    if kind in (ExecutionConfig, KafkaConfig):
-        parts.insert(1, f"`{name}(*, …)`: [all keys](kafka-settings.md#{name.lower()}).")
-    elif issubclass(kind, Enum):
-        parts.append(", ".join(f"`{each.name}` (`{each.value}`)" for each in kind))
-    elif getattr(kind, "_is_protocol", False):
-        parts.append("A protocol: any object with these methods will do.")
-    else:
-        parts.insert(1, f"`{name}({', '.join(_parameters(inspect.signature(kind)))})`")
-    return "\n\n".join([*parts, *(_promised(each, thing) for each, thing in _own_methods(kind))])
-
-
-def _own_methods(kind: Any) -> list[tuple[str, Any]]:
-    """Return the public methods of *kind*, those that it has from a class of ours included."""
-    found = {name: thing for base in reversed(_ours(kind)) for name, thing in vars(base).items() if name[0] != "_"}
-    return [(name, thing) for name, thing in found.items() if _is_method(thing)]
-
-
-def _ours(kind: Any) -> list[Any]:
-    return [base for base in kind.__mro__ if base.__module__.startswith("redrive.")]
-
-
-def _promised(name: str, thing: Any) -> str:
-    """Return a method with its whole docstring."""
-    return "\n\n    ".join([_method(name, thing), *paragraphs(thing)[1:]])
-
-
-# ---------------------------------------------------------------------- JSON
-
-SHAPES = {
-    "redrive.desk.look.views": ("Listing", "LetterRow", "LetterSheet", "Header", "TryView", "CycleView"),
-    "redrive.desk.look.group": ("Groups", "GroupView"),
-    "redrive.desk.look.lens": ("LensGroups", "LensView"),
-    "redrive.desk.act.acts": ("Done",),
-    "redrive.desk.act.outcome": ("PlanOutcome",),
-    "redrive.desk.act.plan": ("Plans", "PlanView"),
-    "redrive.desk.act.copy": ("Copied", "NotCopied"),
-    "redrive.desk.dlq": ("DlqEvents", "DlqEvent", "DlqEventDetail"),
-    "redrive.desk.act.edit": ("EditedLetter",),
-    "redrive.desk.look.explain": ("Explanation", "TryExplained", "WhatIf", "Supposed"),
-    "redrive.core.waiting": ("Hold",),
-    "redrive.desk.look.stats": ("Stats", "FailedWeek", "Histories", "OldestFailed", "WorkerView", "BreakerView"),
-    "redrive.desk.act.queues": ("Queues", "QueueView"),
-    "redrive.desk.look.audit": ("AuditLog", "AuditLine"),
-    "redrive.desk.act.subscriptions": ("Subscriptions",),
-    "redrive.stores.contract": ("Receipt", "Subscription"),
-    "redrive.cli.run.upkeep": ("Checked", "Migrated"),
-    "redrive.cli.act.spool": ("SpoolStats", "SpoolListing", "SpooledLetter"),
-    "redrive.demo.story": ("Outcome",),
-}
-
-
-def shapes() -> str:
-    """Return a section for each JSON shape."""
-    found = (getattr(import_module(module), name) for module, names in SHAPES.items() for name in names)
-    return "\n\n".join(_shape(struct) for struct in found)
-
-
-def _shape(struct: Any) -> str:
-    rows = (_key(struct, field.name) for field in msgspec.structs.fields(struct))
-    return f"### {struct.__name__}\n\n{first_line(struct)}\n\n{table(('key', 'value', 'means'), rows)}"
-
-
-def _key(struct: Any, name: str) -> tuple[str, ...]:
-    return f"`{name}`", _type(struct, name), field_tables.meaning(struct.__name__, name)
-
-
-_WORDS = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "datetime": "instant"}
-
-
-def _type(struct: Any, name: str) -> str:
-    """Return a field's type in the words of JSON."""
-    return _spelled(str(struct.__annotations__[name]))
-
-
-def _spelled(text: str) -> str:
-    *others, last = (part.strip() for part in _alternatives(text))
-    if others:
-        return " or ".join(_spelled(part) for part in (*others, last)).replace("None", "null")
-    if match := re.fullmatch(r"(list|tuple)\[(.*?)(, \.\.\.)?\]", last):
-        return f"list of {_spelled(match[2])}"
-    if match := re.fullmatch(r"dict\[str, (.*)\]", last):
-        return f"object of {_spelled(match[1])}"
-    words = {**_WORDS, "Any": "anything", "msgspec.Raw": "JSON", "None": "null"}
-    return words.get(last) or f"[{last}](#{last.lower()})"
-
-
-def _alternatives(text: str) -> list[str]:
-    """Split at every bar outside brackets."""
-    return re.split(r"\|(?![^\[]*\])", text)
 
 
 PARTS: dict[str, Callable[[], str]] = {

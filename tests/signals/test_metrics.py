@@ -6,13 +6,14 @@ import re
 
 import msgspec
 import pytest
+from tests.stores.samples import act, dead, give_up, settle_all
 
 from redrive.core import facts
 from redrive.core.facts import FACTS
 from redrive.core.letter import Category, Draft
 from redrive.signals.metrics import FACT_METRICS, METRICS, OTHER, STORE_METRICS, Bounded, Metric, measures, readings
 from redrive.stores.clock import ManualClock
-from redrive.stores.contract import QueueSpec
+from redrive.stores.contract import QueueSpec, WorkerBeat
 from redrive.stores.memory import MemoryStore
 
 LABELS = {"queue", "kind", "category", "error_type", "why", "breaker", "by", "status", "state", "event", "policy"}
@@ -97,6 +98,34 @@ def test_values_that_nobody_can_read_are_cleaned_and_cut():
     hostile.encode()
     assert hostile.isprintable()
     assert len(hostile) <= 120
+
+
+async def test_a_worker_counts_as_alive_until_it_signs_off_or_its_lease_ends():
+    store = MemoryStore(clock := ManualClock())
+    await store.open()
+
+    async def alive() -> float:
+        return {m.metric: m.amount for m in await readings(store)}["redrive_workers_alive"]
+
+    for name in ("stays", "ends"):
+        await store.extend(WorkerBeat(name=name, kinds=("welcome",)), [], lease=60)
+    assert await alive() == 2
+    await store.leave("ends")
+    assert await alive() == 1
+    clock.advance(61)
+    assert await alive() == 0
+
+
+async def test_a_history_that_grows_is_measured():
+    store = MemoryStore(ManualClock())
+    await store.open()
+    await dead(store, "often", "once")
+    for _ in range(6):
+        await act(store, "replay", "often")
+        await settle_all(store, give_up())
+    await act(store, "replay", "once")
+    read = {(m.metric, m.labels): m.amount for m in await readings(store)}
+    assert (read["redrive_history_largest_cycles", ()], read["redrive_history_long_letters", ()]) == (6, 1)
 
 
 async def test_a_store_is_read_from_its_counts():

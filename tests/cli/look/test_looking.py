@@ -12,7 +12,8 @@ from tests.desk.conftest import failure
 from typer.testing import CliRunner
 
 from redrive.cli import app
-from redrive.core.letter import BYTES
+from redrive.core.letter import BYTES, Status
+from redrive.core.moves import Move
 from redrive.stores.contract import WorkerBeat
 
 LETTER_KEYS = [
@@ -115,6 +116,21 @@ def test_stats_have_balanced_books(redrive, failures):
     }  # fmt: skip
     assert found["balanced"] is True
     assert "the books balance" in redrive("stats").stdout
+
+
+def test_stats_name_letters_that_were_replayed_more_than_five_times(redrive):
+    async def replay_often(mill):
+        often = await mill.failed()
+        for _ in range(6):
+            await mill.store.act("replay", [often], by="ana", reason="again")
+            await mill.settle("order.created", Move(Status.FAILED, "exhausted", failure=failure()))
+        await mill.failed()
+
+    redrive.fill(replay_often)
+
+    assert redrive.json("stats")["histories"] == {"largest": 6, "long": 1}
+    assert "replayed more than 5 times: 1 letter, at most 6: redrive ls -q 'cycles:>5'" in redrive("stats").stdout
+    assert len(redrive.json("ls", "-q", "cycles:>5")["letters"]) == 1
 
 
 def test_stats_and_top_name_the_workers_that_live_and_no_others(redrive):

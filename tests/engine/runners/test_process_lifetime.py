@@ -48,7 +48,7 @@ async def test_the_time_to_import_a_handler_does_not_count(tmp_path, monkeypatch
 async def test_children_that_cannot_start_are_told_of_and_not_stormed(monkeypatch, capfd):
     starts = []
     spawn = pool.Child
-    monkeypatch.setattr(pool, "_RESTS", RetryPolicy.constant(0.01))
+    monkeypatch.setattr("redrive.engine.runners.processes.starts._RESTS", RetryPolicy.constant(0.01))
     monkeypatch.setattr(pool, "Child", lambda *arguments: starts.append(1) or spawn(*arguments))
     monkeypatch.setattr("redrive.engine.runners.processes.child._BOOT", "import sys; sys.exit(4)")
     engine = ProcessEngine(2)
@@ -63,7 +63,7 @@ async def test_children_that_cannot_start_are_told_of_and_not_stormed(monkeypatc
 
 
 async def test_a_missing_interpreter_is_told_of(monkeypatch):
-    monkeypatch.setattr(pool, "_RESTS", RetryPolicy.constant(0.01))
+    monkeypatch.setattr("redrive.engine.runners.processes.starts._RESTS", RetryPolicy.constant(0.01))
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     engine = ProcessEngine(1)
     outcome = await run(engine, SUCCEED)

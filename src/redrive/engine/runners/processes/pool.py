@@ -19,8 +19,6 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 from redrive.core.decide import SUCCEEDED, Failed, Interrupted, Lost
-from redrive.core.policy import RetryPolicy
-from redrive.core.why import Why
 from redrive.engine.attempt import failure_of, timed_out
 from redrive.engine.clock import SystemClock
 from redrive.engine.runners.contract import STOPPED
@@ -29,6 +27,7 @@ from redrive.engine.runners.processes.child import Child, ChildRun
 from redrive.engine.runners.processes.lifeline import Lifeline
 from redrive.engine.runners.processes.limits import ChildLimits
 from redrive.engine.runners.processes.recipes import written_for
+from redrive.engine.runners.processes.starts import Starts
 from redrive.engine.runners.runs import OpenRuns
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from redrive.engine.runners.processes.frames import Report
 
 _START_LIMIT = 60.0  # seconds that a child has to start, and to import a handler
-_FEW_FAILURES = 3  # starts that fail in a row before waiting letters are given back
-_RESTS = RetryPolicy.exponential(0.4, 30.0, jitter="none")  # between starts that fail
 _GOODBYE = 2.0  # seconds that an idle child has to end by itself
 _TOGETHER = 16  # letters of a quick handler that may be started together
 _QUICK = 0.0005  # seconds that the runs of such a handler take at most: several times as long as a hand-over
@@ -70,8 +67,7 @@ class ProcessEngine:
         self._unprepared: dict[Child, Handler] = {}  # started early; the handler that each imports first
         self._dying: set[Child] = set()
         self._all_buried = asyncio.Event()  # nothing is dying
-        self._failures = 0  # starts that failed in a row
-        self._rest: asyncio.TimerHandle | None = None
+        self._starts = Starts(self._hand_out)
         self._lifeline = Lifeline()
         self._closed = False
 
@@ -116,8 +112,7 @@ class ProcessEngine:
         self._waiting.clear()
         self._limits.close()
         idle = tuple(self._idle)
-        if self._rest is not None:
-            self._rest.cancel()
+        self._starts.close()
         for child in tuple(self._children):
             self._dismiss(child)
             if child in idle:
@@ -169,8 +164,8 @@ class ProcessEngine:
 
     def _grow(self) -> None:
         starting = sum(not child.is_ready for child in self._children)
-        wanted = min(len(self._waiting), 1 if self._failures else self._size)  # after a failure one at a time
-        while starting < wanted and len(self._children) < self._size and self._rest is None:
+        wanted = min(len(self._waiting), 1 if self._starts.failures else self._size)  # after a failure one at a time
+        while starting < wanted and len(self._children) < self._size and not self._starts.is_resting:
             starting += self._spawn()
 
     def _busy_child_for(self, run: ChildRun) -> Child | None:
@@ -233,7 +228,7 @@ class ProcessEngine:
 
     def ready(self, child: Child) -> None:
         """Take up a child that has started."""
-        self._failures = 0
+        self._starts.succeeded()
         handler = self._unprepared.pop(child, None)
         if handler is None:
             self._idle.append(child)
@@ -304,21 +299,10 @@ class ProcessEngine:
         return True
 
     def _cannot_start(self, why: str) -> None:
-        """Rest before the next try, longer each time; give waiting letters back after a few failures."""
-        self._failures += 1
-        rest = _RESTS.delay(self._failures, 0.0)
-        if self._rest is not None:
-            return
-        self._rest = asyncio.get_running_loop().call_later(rest, self._rested)
-        if self._failures >= _FEW_FAILURES:
-            outcome = Interrupted(Why.NO_WORKER_PROCESS.naming(why), wait=rest)
+        if (outcome := self._starts.failed(why)) is not None:
             waiting, self._waiting = self._waiting, deque()
             for run in itertools.chain.from_iterable(waiting):
                 self._open.settle(run, outcome)
-
-    def _rested(self) -> None:
-        self._rest = None
-        self._hand_out()
 
     def _dismiss(self, child: Child) -> None:
         """Take *child* out of service; it is in `_dying` until it is buried."""
