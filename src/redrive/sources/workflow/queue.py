@@ -225,7 +225,6 @@ class DeadLetterQueue:
         done = await self._processor.run_by_hand(letter.id, callback, stays=stays)
         if done is None:
             return _refused(task_id, await self._tasks.known(task_id))
-        await store.add_up(self.queue, {"manually_retried": 1})
         return await self._told(task_id, done)
 
     async def _replay(self, store: Store, letter: Letter) -> None:
