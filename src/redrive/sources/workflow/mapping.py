@@ -212,4 +212,9 @@ def task_of(letter: Letter) -> FailedTask:
 def _held(letter: Letter) -> str | None:
     if why_of(letter.why) is Why.HELD_BY_BREAKER:
         return f"{letter.why} until {letter.due_at.isoformat()}"
-    return f"waits for {letter.waits_for} other tasks" if letter.waits_for else None
+    return waits_for(letter) if letter.waits_for else None
+
+
+def waits_for(letter: Letter) -> str:
+    """Return how many tasks it waits for, in words."""
+    return f"waits for {letter.waits_for} other task{'s' if letter.waits_for > 1 else ''}"

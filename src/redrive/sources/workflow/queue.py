@@ -332,7 +332,7 @@ def _refused(task_id: str, letter: Letter) -> dict[str, Any]:
     if letter.status is Status.IN_FLIGHT:
         why = f"is being retried by {letter.worker}"
     elif letter.status is Status.PENDING:
-        why = f"waits for {letter.waits_for} other tasks"
+        why = mapping.waits_for(letter)
     return {
         "success": False,
         "error": why,
