@@ -133,6 +133,9 @@ class Store(Protocol):
     async def settle(self, settlements: Sequence[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out each move; False where the claim is no longer held, and nothing changes there."""
 
+    async def settle_counted(self, claim: Claim, move: Move, name: str, amounts: Mapping[str, int]) -> bool:
+        """Carry out *move* and `add_up` in one transaction; False, and nothing changes, if *claim* is not held."""
+
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:

@@ -11,7 +11,7 @@ from redrive.errors import DraftError, TaskNotFound
 async def test_a_task_waits_until_the_other_succeeded(dlq, clock):
     await enqueue(dlq, "wf_a", retry_policy="immediate")
     b = await enqueue(dlq, "wf_b", retry_policy="immediate", after=["wf_a"])
-    assert (await dlq.get_task("wf_b")).held == "waits for 1 other tasks"
+    assert (await dlq.get_task("wf_b")).held == "waits for 1 other task"
     assert await dlq.run_cycle(Callback(ConnectionError("no"))) == 1
     clock.advance(61)
     assert await dlq.run_cycle(Callback()) == 1
@@ -38,7 +38,7 @@ async def test_a_cycle_is_refused(dlq):
 async def test_a_person_cannot_run_a_task_that_waits(dlq):
     await enqueue(dlq, "wf_a")
     await enqueue(dlq, "wf_b", after=["wf_a"])
-    assert (await dlq.retry_task("wf_b", callback=Callback()))["error"] == "waits for 1 other tasks"
+    assert (await dlq.retry_task("wf_b", callback=Callback()))["error"] == "waits for 1 other task"
 
 
 async def test_explain_names_what_it_waits_for(dlq, app):

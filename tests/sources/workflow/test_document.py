@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -23,8 +24,10 @@ from redrive.workflow import (
 class MahavishnuApp:
     """An app that is put together as the document says."""
 
-    def __init__(self, home, error=None) -> None:
-        self.config, self.observability, self.opensearch_integration = home.settings, None, None
+    logger = logging.getLogger("mahavishnu")
+
+    def __init__(self, home, error=None, config=None) -> None:
+        self.config, self.observability, self.opensearch_integration = config or home.settings, None, None
         self.error, self.home = error, home
         if self.config.dlq_enabled:
             self.dlq = DeadLetterQueue(
@@ -43,20 +46,23 @@ class MahavishnuApp:
         if not self.config.dlq_enabled or not self.dlq:
             return
         if not self.config.dlq_retry_processor_enabled:
+            self.logger.info("DLQ retry processor disabled in configuration")
             return
 
         async def dlq_retry_callback(task, repos):
             adapter_name = task.get("adapter", "llamaindex")
-            return await self.execute_workflow(task=task, adapter_name=adapter_name, repos=repos)
+            return await self.execute_workflow_parallel(task=task, adapter_name=adapter_name, repos=repos)
 
         await self.dlq.start_retry_processor(
             callback=dlq_retry_callback,
             check_interval_seconds=self.config.dlq_retry_interval_seconds,
         )
+        self.logger.info("DLQ retry processor started (interval=%ss)", self.config.dlq_retry_interval_seconds)
 
     async def stop_dlq_processor(self) -> None:
         if self.dlq:
             await self.dlq.stop_retry_processor()
+            self.logger.info("DLQ retry processor stopped")
 
     async def execute_workflow(self, task, adapter_name, repos):
         if self.error is not None:
@@ -96,14 +102,20 @@ async def manual(dlq, **options):
 
 
 async def test_1_automatic_integration(users):
-    await users.start_dlq_processor()
-    result = await users.execute_workflow_parallel(
+    app = users
+
+    async def retry_callback(task, repos):
+        return await app.execute_workflow(task, "llamaindex", repos)
+
+    await app.start_dlq_processor()
+    result = await app.execute_workflow_parallel(
         task={"type": "code_sweep"}, adapter_name="llamaindex", repos=["/path/to/repo"]
     )
     assert result["status"] == "failed"
     assert result.get("dlq_enqueued")
-    assert await users.dlq.get_task(result["dlq_task_id"]) is not None
-    await users.stop_dlq_processor()
+    app.error = None
+    assert (await app.dlq.retry_task(result["dlq_task_id"], callback=retry_callback))["success"]
+    await app.stop_dlq_processor()
 
 
 async def test_2_manual_operations(users):
@@ -139,8 +151,18 @@ async def test_4_integration_strategies(users):
     users.dlq_integration.set_strategy(DLQIntegrationStrategy.AUTOMATIC)
     assert users.dlq_integration.should_enqueue(PermissionError("access denied"))
     users.dlq_integration.set_strategy(DLQIntegrationStrategy.SELECTIVE)
-    assert not users.dlq_integration.should_enqueue(PermissionError("access denied"))
-    assert users.dlq_integration.should_enqueue(ConnectionError("refused"))
+    errors = {
+        "rate limit exceeded": RetryPolicy.EXPONENTIAL,
+        "connection refused": RetryPolicy.EXPONENTIAL,
+        "out of memory": RetryPolicy.LINEAR,
+        "access denied": None,
+        "invalid input": None,
+        "something strange": None,
+    }
+    for error, policy in errors.items():
+        kept = await users.dlq_integration.enqueue_failed_workflow(error, {"type": "code_sweep"}, [], error)
+        assert (kept and kept.retry_policy) == policy
+    assert len(await users.dlq.list_tasks()) == 3
 
 
 @pytest.mark.parametrize(
@@ -177,7 +199,10 @@ async def test_5_custom_retry_logic(users, error, kept):
 
 
 def test_6_the_queue_is_put_together_from_the_settings(app):
-    assert MahavishnuApp(app).dlq.max_size == 10_000
+    users = MahavishnuApp(app)
+    assert (users.dlq.max_size, users.dlq_integration.dlq) == (10_000, users.dlq)
+    disabled = MahavishnuApp(app, config=load(dlq_enabled=False))
+    assert (disabled.dlq, disabled.dlq_integration) == (None, None)
 
 
 def test_7_the_settings_have_the_documents_defaults_and_bounds():
@@ -196,24 +221,49 @@ def test_7_the_settings_have_the_documents_defaults_and_bounds():
             dlq_max_size=99, dlq_default_retry_policy="often", dlq_default_max_retries=11, dlq_retry_interval_seconds=9
         )
     assert len(refused.value.problems) == 4
-    assert "99" in str(refused.value)
-    assert "100 or more" in str(refused.value)
+    told = str(refused.value)
+    for part in ("99", "100 or more", "'often'", "'never', 'linear', 'exponential' or 'immediate'", "10 or less"):
+        assert part in told
 
 
-async def test_8_start_and_stop_the_processor(users):
+async def test_8_start_and_stop_the_processor(users, caplog):
+    caplog.set_level("INFO", logger="mahavishnu")
     await users.start_dlq_processor()
-    assert (await users.dlq.get_statistics())["is_processor_running"]
+    stats = await users.dlq.get_statistics()
+    assert (stats["is_processor_running"], stats["retry_interval_seconds"]) == (True, 60)
+    await users.stop_dlq_processor()
+    assert not (await users.dlq.get_statistics())["is_processor_running"]
+    assert caplog.messages == ["DLQ retry processor started (interval=60s)", "DLQ retry processor stopped"]
+
+
+async def test_8_the_callback_may_be_the_wrapped_workflow(users):
+    """Its failure belongs to the task that is retried: there is one task, not one for each retry."""
+    failed = await users.execute_workflow_parallel({"type": "code_sweep"}, "llamaindex", ["/path/to/repo"])
+    await users.start_dlq_processor()
+    assert (await users.dlq.retry_task(failed["dlq_task_id"]))["error"] == "connection refused"
+    await users.stop_dlq_processor()
+    assert [(task.task_id, task.retry_count) for task in await users.dlq.list_tasks()] == [(failed["dlq_task_id"], 1)]
+
+
+@pytest.mark.parametrize("setting", ["dlq_enabled", "dlq_retry_processor_enabled"])
+async def test_8_a_processor_that_is_disabled_does_not_start(app, setting):
+    users = MahavishnuApp(app, config=load(**{setting: False}))
+    await users.start_dlq_processor()
+    assert not (await DeadLetterQueue(store=app).get_statistics())["is_processor_running"]
     await users.stop_dlq_processor()
 
 
 async def test_10_the_queue_is_full(users):
     await users.dlq.enqueue("wf_1", {}, [], "Connection timeout", max_retries=0)
     await manual(users.dlq)
+    stats = await users.dlq.get_statistics()
+    assert f"Queue utilization: {stats['utilization_percent']}%" == "Queue utilization: 0.02%"
     exhausted_tasks = await users.dlq.list_tasks(status=DeadLetterStatus.EXHAUSTED)
     for task in exhausted_tasks:
         await users.dlq.archive_task(task.task_id)
     assert (await users.dlq.get_statistics())["queue_size"] == 1
-    assert await users.dlq.clear_all() == 1
+    count = await users.dlq.clear_all()
+    assert f"Cleared {count} tasks" == "Cleared 1 tasks"
 
 
 async def test_11_retries_do_not_work(users):
@@ -245,15 +295,35 @@ async def test_13_retry_limits(users):
         assert (task.retry_policy, task.max_retries, task.status) == (policy, retries, DeadLetterStatus.PENDING)
 
 
-async def test_14_monitoring(users, clock):
-    await users.dlq.enqueue("wf_1", {}, [], "timeout", retry_policy="immediate")
-    clock.advance(1)
-    await users.dlq.run_cycle(failing())
-    stats = await users.dlq.get_statistics()
-    assert stats["utilization_percent"] < 80
-    assert stats["status_breakdown"]["exhausted"] == 0
+async def monitor_dlq(app) -> list[str]:
+    """Return the warnings of one look."""
+    told = []
+    stats = await app.dlq.get_statistics()
+    if stats["utilization_percent"] > 80:
+        told.append(f"WARNING: DLQ is {stats['utilization_percent']}% full!")
+    exhausted_count = stats["status_breakdown"]["exhausted"]
+    if exhausted_count > 100:
+        told.append(f"WARNING: {exhausted_count} exhausted tasks in DLQ!")
     total_retries = stats["lifetime_stats"]["retry_success"] + stats["lifetime_stats"]["retry_failed"]
-    assert stats["lifetime_stats"]["retry_success"] / total_retries < 0.5
+    if total_retries > 0:
+        success_rate = stats["lifetime_stats"]["retry_success"] / total_retries
+        if success_rate < 0.5:
+            told.append(f"WARNING: Low retry success rate: {success_rate:.1%}")
+    return told
+
+
+async def test_14_monitoring(users):
+    assert await monitor_dlq(users) == []
+    await users.dlq.enqueue("wf_1", {}, [], "timeout", retry_policy="immediate", max_retries=1)
+    await users.dlq.run_cycle(failing())
+    for number in range(2, 102):
+        await users.dlq.enqueue(f"wf_{number}", {}, [], "timeout", max_retries=0)
+    users.dlq.max_size = 110
+    assert await monitor_dlq(users) == [
+        "WARNING: DLQ is 91.82% full!",
+        "WARNING: 101 exhausted tasks in DLQ!",
+        "WARNING: Low retry success rate: 0.0%",
+    ]
 
 
 async def test_15_metadata(users):
@@ -270,9 +340,9 @@ async def test_15_metadata(users):
 
 async def test_16_archive_old_tasks(users, clock):
     await users.dlq.enqueue("wf_old", {}, [], "timeout", max_retries=0)
-    clock.advance(timedelta(days=31).total_seconds())
+    clock.advance(timedelta(days=8).total_seconds())
     await users.dlq.enqueue("wf_new", {}, [], "timeout", max_retries=0)
-    cutoff = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(days=30)
+    cutoff = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC) - timedelta(days=7)
     for task in await users.dlq.list_tasks(status=DeadLetterStatus.EXHAUSTED):
         if task.failed_at < cutoff:
             await users.dlq.archive_task(task.task_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redrive.core.letter import Draft
     from redrive.core.moves import Move
@@ -46,6 +46,13 @@ class TracedStore:
         began = self._telemetry.now()
         accepted = await self.traced.settle(settlements)
         self._telemetry.settled(settlements, accepted, began)
+        return accepted
+
+    async def settle_counted(self, claim: Claim, move: Move, name: str, amounts: Mapping[str, int]) -> bool:
+        """Settle and count."""
+        began = self._telemetry.now()
+        accepted = await self.traced.settle_counted(claim, move, name, amounts)
+        self._telemetry.settled([(claim, move)], (accepted,), began)
         return accepted
 
     async def exchange(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redrive.core.letter import Category
+from redrive.core.policy import RetryPolicy as Policy
 from redrive.errors import DraftError
 from redrive.sources.workflow import policies
 from redrive.sources.workflow.mapping import Terms
@@ -17,7 +18,6 @@ from redrive.sources.workflow.running import failure_of
 
 if TYPE_CHECKING:
     from redrive.core.letter import Failure
-    from redrive.core.policy import RetryPolicy as Policy
     from redrive.sources.workflow.policies import AnyPolicy
     from redrive.sources.workflow.port import QueueSettings
 
@@ -45,13 +45,21 @@ def agree(task: object, error: BaseException | str, asked: RetryWishes, settings
     """Return what is agreed about *task*, which failed with *error*; raise DraftError or PolicyError."""
     failure = failure_of(error, _category(asked.error_category))
     chosen = asked.by_category or asked.error_category is not None
-    retries = settings.dlq_default_max_retries if asked.max_retries is None else policies.checked(asked.max_retries)
+    retries = policies.checked(_retries(asked, settings))
     given = asked.retry_policy or (
         policies.for_category(failure.category) if chosen else settings.dlq_default_retry_policy
     )
     follows = chosen and asked.retry_policy is None
     terms = Terms(retries, asked.jitter, follows, _breaker(task, asked.breaker), failure.message)
     return Agreed(failure, policies.policy_of(given, retries, asked.jitter), terms)
+
+
+def _retries(asked: RetryWishes, settings: QueueSettings) -> int:
+    if asked.max_retries is not None:
+        return asked.max_retries
+    if isinstance(asked.retry_policy, Policy):  # a value says by itself how often
+        return asked.retry_policy.max_attempts - 1
+    return settings.dlq_default_max_retries
 
 
 def named(task_id: object) -> str:

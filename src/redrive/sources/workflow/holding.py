@@ -19,7 +19,7 @@ from redrive.sources.workflow.mapping import KIND
 from redrive.stores.contract import Want, WorkerBeat
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Hashable
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 
     from redrive.core.moves import Move
     from redrive.sources.workflow.port import Home
@@ -94,21 +94,34 @@ class Holding:
 
     async def settle(self, moves: list[tuple[Claim, Move]]) -> tuple[bool, ...]:
         """Carry out *moves*, announce them, and return which the store accepted; the claims are not held any more."""
-        try:
-            accepted = await self._settled_in_time(moves)
-        finally:
-            self._forget([claim for claim, _ in moves])
-        for fact in facts_of(moves, accepted):
-            self._home.hub(fact)
+        accepted = await self._ended([claim for claim, _ in moves], lambda: self._home.store.settle(moves))
+        self._announce(moves, accepted)
         return accepted
 
-    async def _settled_in_time(self, moves: list[tuple[Claim, Move]]) -> tuple[bool, ...]:
+    async def settle_counted(self, claim: Claim, move: Move, amounts: Mapping[str, int]) -> bool:
+        """Carry out *move* and add *amounts* to the queue's lifetime numbers, or neither; announce it."""
+        store, queue = self._home.store, self._queue
+        accepted = await self._ended([claim], lambda: store.settle_counted(claim, move, queue, amounts))
+        self._announce([(claim, move)], (accepted,))
+        return accepted
+
+    async def _ended(self, claims: list[Claim], ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await self._answered(ask)
+        finally:
+            self._forget(claims)
+
+    def _announce(self, moves: list[tuple[Claim, Move]], accepted: tuple[bool, ...]) -> None:
+        for fact in facts_of(moves, accepted):
+            self._home.hub(fact)
+
+    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the store is away; once the leases have ended, other processes take the tasks back."""
         clock, failures = self._home.clock, 0
         end = clock.monotonic() + self.lease
         while True:
             try:
-                return await self._home.store.settle(moves)
+                return await ask()
             except StoreUnavailable:
                 failures += 1
                 rest = next_try(failures, _AGAIN, clock.draw()).delay

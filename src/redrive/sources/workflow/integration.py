@@ -63,8 +63,8 @@ class DLQIntegration:
         return failure_of(error).category
 
     def should_enqueue(self, error: BaseException | str, error_category: Category | str | None = None) -> bool:
-        """Say whether the strategy enqueues this failure; within a retry nothing is enqueued."""
-        if is_retrying() or self._strategy in (DLQIntegrationStrategy.MANUAL, DLQIntegrationStrategy.DISABLED):
+        """Say whether the strategy enqueues this failure; within a retry, or if it is disabled, nothing is."""
+        if is_retrying() or self._is_disabled or self._strategy is DLQIntegrationStrategy.MANUAL:
             return False
         if self._strategy is DLQIntegrationStrategy.AUTOMATIC:
             return True
@@ -91,7 +91,7 @@ class DLQIntegration:
     ) -> FailedTask | None:
         """Enqueue the failure if the strategy wants it; None if it leaves it out. Raise as `enqueue` does."""
         if not self.should_enqueue(error):
-            self._counts["left_out"] += 1
+            self._counts["left_out"] += not is_retrying()  # within a retry the failure is that of the task
             return None
         kept = await self.dlq.enqueue(
             task_id,
@@ -131,7 +131,7 @@ class DLQIntegration:
         given = {"task": task, "adapter_name": adapter_name, "repos": list(repos or ())}
         if user_id is not None:
             given["user_id"] = user_id
-        kept = {"adapter": adapter_name, **task}
+        kept = {**task, "adapter": adapter_name}  # a retry uses the adapter that ran
         try:
             result = await _awaited(self.app.execute_workflow_parallel(**given))
         except Exception as error:
@@ -159,22 +159,32 @@ class DLQIntegration:
 
     async def start_dlq_processor(self) -> None:
         """Start the retries unless the configuration disables them; the callback runs the app's own workflow."""
-        config = getattr(self.app, "config", None) or self.dlq.settings
-        if not getattr(config, "dlq_enabled", True) or self._strategy is DLQIntegrationStrategy.DISABLED:
-            write(
-                "info", "redrive.workflow.disabled", {"told": "the dead-letter queue is disabled; no processor starts"}
-            )
+        if self._has_no_processor():
             return
-        if not getattr(config, "dlq_retry_processor_enabled", True):
-            write("info", "redrive.workflow.disabled", {"told": "the retry processor is disabled in the configuration"})
-            return
-        await self.dlq.start_retry_processor(
-            callback=self._run_again, check_interval_seconds=getattr(config, "dlq_retry_interval_seconds", None)
-        )
+        seconds = getattr(self._config, "dlq_retry_interval_seconds", None)
+        await self.dlq.start_retry_processor(callback=self._run_again, check_interval_seconds=seconds)
 
     async def stop_dlq_processor(self) -> None:
-        """Stop the retries of this process."""
+        """Stop the retries of this process, also those that began before the configuration disabled them."""
+        self._has_no_processor()
         await self.dlq.stop_retry_processor()
+
+    @property
+    def _config(self) -> Any:
+        return getattr(self.app, "config", None) or self.dlq.settings
+
+    @property
+    def _is_disabled(self) -> bool:
+        return self._strategy is DLQIntegrationStrategy.DISABLED or not getattr(self._config, "dlq_enabled", True)
+
+    def _has_no_processor(self) -> bool:
+        """Say whether the configuration disables the processor, and log it."""
+        told = "the dead-letter queue is disabled; it has no retry processor" if self._is_disabled else None
+        if not getattr(self._config, "dlq_retry_processor_enabled", True):
+            told = told or "the retry processor is disabled in the configuration"
+        if told is not None:
+            write("info", "redrive.workflow.disabled", {"told": told})
+        return told is not None
 
     async def _run_again(self, task: dict[str, Any], repos: list[str]) -> Any:
         adapter = task.get("adapter", _ADAPTER)

@@ -165,8 +165,8 @@ def is_never(policy: str | None) -> bool:
 
 
 def retries_of(letter: Letter) -> int:
-    """Return how many retries of this cycle have ended; the run that brought the task here was no retry."""
-    return max(0, letter.attempts - _began_elsewhere(letter.tries) - (letter.status is Status.IN_FLIGHT))
+    """Return how many retries of this cycle have ended; the run that began it, here or elsewhere, was no retry."""
+    return max(0, letter.attempts - 1 - (letter.status is Status.IN_FLIGHT))
 
 
 def _began_elsewhere(tries: tuple[Try, ...]) -> bool:
@@ -174,8 +174,10 @@ def _began_elsewhere(tries: tuple[Try, ...]) -> bool:
 
 
 def _all_retries(letter: Letter) -> int:
-    ended = (max(0, cycle.attempts - _began_elsewhere(cycle.tries)) for cycle in letter.failure_history)
-    return sum(ended) + retries_of(letter)
+    """Return how many runs have ended here, over all cycles."""
+    before = sum(max(0, cycle.attempts - _began_elsewhere(cycle.tries)) for cycle in letter.failure_history)
+    here = letter.attempts - _began_elsewhere(letter.tries) - (letter.status is Status.IN_FLIGHT)
+    return before + max(0, here)
 
 
 def task_of(letter: Letter) -> FailedTask:
@@ -210,4 +212,9 @@ def task_of(letter: Letter) -> FailedTask:
 def _held(letter: Letter) -> str | None:
     if why_of(letter.why) is Why.HELD_BY_BREAKER:
         return f"{letter.why} until {letter.due_at.isoformat()}"
-    return f"waits for {letter.waits_for} other tasks" if letter.waits_for else None
+    return waits_for(letter) if letter.waits_for else None
+
+
+def waits_for(letter: Letter) -> str:
+    """Return how many tasks it waits for, in words."""
+    return f"waits for {letter.waits_for} other task{'s' if letter.waits_for > 1 else ''}"

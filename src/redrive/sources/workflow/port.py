@@ -29,6 +29,10 @@ class QueueSettings(Protocol):
         """Whether failed workflows are kept at all."""
 
     @property
+    def dlq_max_size(self) -> int:
+        """How many tasks a queue holds that names no size of its own."""
+
+    @property
     def dlq_retry_processor_enabled(self) -> bool:
         """Whether retries run in the background."""
 

@@ -27,6 +27,7 @@ from redrive.sources.workflow.breakers import Breakers, held_by
 from redrive.sources.workflow.holding import Holding, unbroken
 from redrive.sources.workflow.policies import MOST_RETRIES
 from redrive.sources.workflow.running import attempt
+from redrive.sources.workflow.telling import amounts_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -56,6 +57,7 @@ class SettledRetry(NamedTuple):
     outcome: Outcome
     result: Any
     ran: bool = True  # False: it failed with a task that it waits for, or with its process
+    by_hand: bool = False  # a person asked for it
     accepted: bool = True  # False: the claim was no longer held, so the store kept nothing of it
 
 
@@ -70,7 +72,7 @@ class RetryProcessor:
         judge: Judge,
         breakers: Mapping[str, BreakerRules],
         concurrency: int,
-        settled: Callable[[SettledRetry], Coroutine[None, None, None]],
+        settled: Callable[[SettledRetry], None],
     ) -> None:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.interval = 60.0  # seconds
@@ -214,7 +216,9 @@ class RetryProcessor:
         told: dict[str, Any] = {"worker": self.name, "lease": self._held.lease, "queue": self._queue}
         for claim, move in await fail_stranded(self._home.store, self._home.hub, **told):
             if move.failure is not None:
-                await self._settled(SettledRetry(claim, move, Failed(move.failure), None, ran=False))
+                done = SettledRetry(claim, move, Failed(move.failure), None, ran=False)
+                await self._home.store.add_up(self._queue, amounts_of(done))
+                self._settled(done)
 
     # ------------------------------------------------------------------ one task
 
@@ -243,15 +247,19 @@ class RetryProcessor:
         async with self.kept_alive():
             try:
                 claim = await self._held.take(letter_id, by_hand=True)
-                return None if claim is None else await self._attempted(claim, callback or self.callback, stays)
+                if claim is None:
+                    return None
+                return await self._attempted(claim, callback or self.callback, stays, by_hand=True)
             finally:
                 await self._give_back(self._held.of_letter(letter_id), _SHUTDOWN)  # none, unless it was cancelled
 
-    async def _attempted(self, claim: Claim, callback: Callback | None, stays: str | None = None) -> SettledRetry:
+    async def _attempted(
+        self, claim: Claim, callback: Callback | None, stays: str | None = None, *, by_hand: bool = False
+    ) -> SettledRetry:
         """Run the callback on a claimed task and settle what came of it."""
         assert callback is not None  # noqa: S101 - the queue asks for it first
         outcome, result = await self._attempt(callback, claim.letter)
-        done = SettledRetry(claim, self._decide(claim, outcome, stays), outcome, result)
+        done = SettledRetry(claim, self._decide(claim, outcome, stays), outcome, result, by_hand=by_hand)
         return await unbroken(self._concluded(done))
 
     async def _attempt(self, callback: Callback, letter: Letter) -> tuple[Outcome, Any]:
@@ -277,11 +285,10 @@ class RetryProcessor:
         return decide(claim, outcome, kept, self._home.clock.draw())
 
     async def _concluded(self, done: SettledRetry) -> SettledRetry:
-        [accepted] = await self._held.settle([(done.claim, done.move)])
-        if not accepted:
+        if not await self._held.settle_counted(done.claim, done.move, amounts_of(done)):
             return done._replace(accepted=False)
+        self._settled(done)
         await self._breakers.learn(self._home.store, mapping.terms_of(done.claim.letter).breaker, done.outcome)
-        await self._settled(done)
         return done
 
     async def _give_back(self, claims: list[Claim], why: Interrupted) -> None:
@@ -312,9 +319,12 @@ class RetryProcessor:
 
     async def _rescue(self, claim: Claim) -> None:
         move = self._decide(claim, Lost(Why.WORKER_DIED.naming(str(claim.letter.worker))))
-        [accepted] = await self._held.settle([(claim, move)])
-        if accepted and move.failure is not None:  # its process died once too often
-            await self._settled(SettledRetry(claim, move, Failed(move.failure), None, ran=False))
+        if move.failure is None:
+            await self._held.settle([(claim, move)])
+            return
+        done = SettledRetry(claim, move, Failed(move.failure), None, ran=False)  # its process died once too often
+        if await self._held.settle_counted(claim, move, amounts_of(done)):
+            self._settled(done)
 
 
 def _is_later(claim: Claim, start_us: int) -> bool:

@@ -8,6 +8,7 @@ how it is kept (`mapping`) and found (`finding`), when retries run (`processor`)
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 from redrive.core import changes
@@ -15,7 +16,15 @@ from redrive.core.decide import Succeeded
 from redrive.core.letter import Status
 from redrive.drafts import metadata_of
 from redrive.engine.clock import new_id, unix_ms
-from redrive.errors import MoveRefused, NotSupported, QueueFull, SourceError, StoreUnavailable, TaskNotFound
+from redrive.errors import (
+    MoveRefused,
+    NotSupported,
+    QueueFull,
+    SettingsError,
+    SourceError,
+    StoreUnavailable,
+    TaskNotFound,
+)
 from redrive.sources.workflow import mapping, statistics
 from redrive.sources.workflow.admission import RetryWishes, agree, named
 from redrive.sources.workflow.clearing import VERBS, clear
@@ -46,6 +55,7 @@ class DeadLetterQueue:
     """
     Keeps failed workflows and retries them.
 
+    *max_size* is the setting `dlq_max_size` (10,000) unless given.
     *store* is a URL or an application; without it the settings name the store. *succeeded* judges what a callback
     returned; *breakers* are the rules of breakers by name, *backoffs* functions for policies such as
     `custom:name=payments`; *concurrency* bounds the retries that run at once.
@@ -53,7 +63,7 @@ class DeadLetterQueue:
 
     def __init__(
         self,
-        max_size: int = 10_000,
+        max_size: int | None = None,
         opensearch_client: object = None,
         observability_manager: ObservabilityManager | None = None,
         *,
@@ -70,8 +80,10 @@ class DeadLetterQueue:
                 "cannot keep tasks in OpenSearch yet: this version keeps them in SQLite or PostgreSQL; leave "
                 "opensearch_client out, and give store='sqlite:///redrive.db' or 'postgresql://…'"
             )
-        self.max_size, self.queue, self._jitter = max_size, queue, jitter
         self._home, self._is_own = open_home(store)
+        self.max_size = self._home.settings.dlq_max_size if max_size is None else max_size
+        self.queue, self._jitter = queue, jitter
+        _refuse_nonsense(max_size=self.max_size, concurrency=concurrency)
         for name, function in (backoffs or {}).items():
             self._home.backoffs.add(name, function)
         self._tasks = Tasks(self._store, queue)
@@ -225,7 +237,6 @@ class DeadLetterQueue:
         done = await self._processor.run_by_hand(letter.id, callback, stays=stays)
         if done is None:
             return _refused(task_id, await self._tasks.known(task_id))
-        await store.add_up(self.queue, {"manually_retried": 1})
         return await self._told(task_id, done)
 
     async def _replay(self, store: Store, letter: Letter) -> None:
@@ -273,9 +284,11 @@ class DeadLetterQueue:
 
     async def start_retry_processor(self, callback: Callback, check_interval_seconds: float | None = None) -> None:
         """Run due tasks through `callback(task, repos)` in the background, in cycles of *check_interval_seconds*."""
+        if check_interval_seconds is not None:
+            _refuse_interval(check_interval_seconds)
         await self._store()
-        seconds = check_interval_seconds or float(self._home.settings.dlq_retry_interval_seconds)
-        await self._processor.start(callback, seconds)
+        default = float(self._home.settings.dlq_retry_interval_seconds)
+        await self._processor.start(callback, default if check_interval_seconds is None else check_interval_seconds)
 
     async def stop_retry_processor(self) -> None:
         """Stop; what runs is given back, and nothing stays in retrying."""
@@ -292,6 +305,22 @@ class DeadLetterQueue:
             return await self._processor.cycle()
 
 
+def _refuse_nonsense(**numbers: object) -> None:
+    problems = [
+        f"{name} is {str(number)[:40]} and must be a whole number of 1 or more"
+        for name, number in numbers.items()
+        if type(number) is not int or number < 1
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _refuse_interval(seconds: object) -> None:
+    if isinstance(seconds, int | float) and 0 < seconds < math.inf:
+        return
+    raise SettingsError([f"check_interval_seconds is {str(seconds)[:40]} and must be a number of seconds above 0"])
+
+
 def _error(done: SettledRetry) -> str | None:
     if not done.accepted:
         return "its lease ended while it ran, and another process took it back: its result was not kept"
@@ -303,7 +332,7 @@ def _refused(task_id: str, letter: Letter) -> dict[str, Any]:
     if letter.status is Status.IN_FLIGHT:
         why = f"is being retried by {letter.worker}"
     elif letter.status is Status.PENDING:
-        why = f"waits for {letter.waits_for} other tasks"
+        why = mapping.waits_for(letter)
     return {
         "success": False,
         "error": why,

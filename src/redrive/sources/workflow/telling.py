@@ -19,6 +19,7 @@ from redrive.sources.workflow.types import DeadLetterStatus
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
+    from redrive.core.moves import Move
     from redrive.sources.workflow.port import Home
     from redrive.sources.workflow.processor import SettledRetry
     from redrive.sources.workflow.types import FailedTask
@@ -84,20 +85,16 @@ class Counting:
         self._moved("enqueued", category, policy)
         self._tell.info("task spooled", task_id=task.task_id, error_category=category, retry_policy=policy)
 
-    async def settled(self, done: SettledRetry) -> None:
-        """Count a retry that ended, or a task that failed with another one."""
+    def settled(self, done: SettledRetry) -> None:
+        """Tell of a retry that ended, or of a task that failed without a run; `amounts_of` has its lifetime numbers."""
         move, letter = done.move, done.claim.letter
         if isinstance(done.outcome, Succeeded):
-            await self._home.store.add_up(self._queue, {"retry_success": 1})
             self._moved("retried", *_traits(letter))
             self._moved("succeeded", *_traits(letter))
             self._tell.info("retry succeeded", task_id=letter.key)
             return
         category = str(move.failure.category) if move.failure is not None else ""
-        policy = str(policies.word_of(move.policy))
-        is_over = move.to is Status.FAILED and move.why != Why.TERMINAL and not mapping.is_never(move.policy)
-        counts = {"retry_failed": int(done.ran), "exhausted": int(is_over)}
-        await self._home.store.add_up(self._queue, {name: count for name, count in counts.items() if count})
+        policy, is_over = str(policies.word_of(move.policy)), _is_over(move)
         if done.ran:
             self._moved("retried", category, policy)
         if is_over:
@@ -113,6 +110,23 @@ class Counting:
 
     def _moved(self, event: Event, category: str, policy: str) -> None:
         self._home.hub(TaskMoved(queue=self._queue, event=event, category=category, policy=policy))
+
+
+def amounts_of(done: SettledRetry) -> dict[str, int]:
+    """Return what a retry that ended adds to the lifetime numbers."""
+    good = isinstance(done.outcome, Succeeded)
+    amounts = {
+        "retry_success": good,
+        "retry_failed": done.ran and not good,
+        "exhausted": _is_over(done.move),
+        "manually_retried": done.by_hand,
+    }
+    return {name: 1 for name, counts in amounts.items() if counts}
+
+
+def _is_over(move: Move) -> bool:
+    """Whether a task is exhausted; one that can never succeed, or has the policy never, waits for a person instead."""
+    return move.to is Status.FAILED and move.why != Why.TERMINAL and not mapping.is_never(move.policy)
 
 
 def _traits(letter: Letter) -> tuple[str, str]:

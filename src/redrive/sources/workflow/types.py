@@ -48,7 +48,7 @@ class FailedTask:
     repos: list[str]
     error: str  # the first
     failed_at: datetime
-    retry_count: int = 0  # retries of this cycle that ended
+    retry_count: int = 0  # retries of this cycle that ended, without the run that began it
     max_retries: int = 3
     retry_policy: RetryPolicy | str = RetryPolicy.EXPONENTIAL  # a word beyond the four, such as custom, is text
     next_retry_at: datetime | None = None  # None: no retry is planned
@@ -56,7 +56,7 @@ class FailedTask:
     metadata: dict[str, Any] = field(default_factory=dict)
     error_category: str | None = None
     last_error: str | None = None  # the newest
-    total_attempts: int = 0  # retries over all cycles
+    total_attempts: int = 0  # runs here, over all cycles
     updated_at: datetime | None = None
     letter_id: str = ""  # `redrive show` takes it
     held: str | None = None  # what keeps it from running, such as "held by breaker 'payments' until …"

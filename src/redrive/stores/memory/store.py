@@ -131,6 +131,13 @@ class MemoryStore:
         with self._locked(ring=True) as contents:
             return settling.settle(contents, settlements, contents.next_token())
 
+    async def settle_counted(self, claim: Claim, move: Move, name: str, amounts: Mapping[str, int]) -> bool:
+        """Carry out *move* and add *amounts* to the counters *name*, or neither."""
+        with self._locked(ring=True) as contents:
+            [accepted] = settling.settle(contents, [(claim, move)], contents.next_token())
+            contents.counters[name].update(amounts if accepted else {})
+            return accepted
+
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from redrive.core.priority_shares import SHARES
 from redrive.errors import StoreError
 from redrive.stores.contract import Exchanged
-from redrive.stores.postgres import rows
+from redrive.stores.postgres import rows, shared_state
 from redrive.stores.postgres.claiming import Claimer
 from redrive.stores.postgres.lost_answers import UnansweredCalls, UnansweredSettlements
 from redrive.stores.postgres.server.transaction import new_call
@@ -20,13 +21,28 @@ from redrive.stores.postgres.settling import NOTHING, asked_of, is_keyed
 from redrive.stores.postgres.texts import name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
+    from redrive.core.moves import Move
     from redrive.stores.contract import Claim, Want
     from redrive.stores.postgres.lost_answers import Settlement
     from redrive.stores.postgres.server.calls import Calls
+    from redrive.stores.postgres.server.transaction import Transaction
 
+_NO_CLAIM = ("[]", 0.0, "", list(SHARES), False)  # the arguments of an exchange that claims nothing
 _MANY = 100  # settlements that are worth a connection of their own
+
+
+async def settle_counted(
+    transaction: Transaction, claim: Claim, move: Move, counters: str, amounts: Mapping[str, int]
+) -> bool:
+    """Carry out *move* and add *amounts* to the counters, unless the claim is no longer held."""
+    asked = asked_of([(claim, move)], transaction.noted)
+    settled = (new_call(), False, asked.keyed, asked.refs, asked.tokens, asked.moves)
+    if await transaction.rows("exchange", *settled, *_NO_CLAIM, *transaction.now):  # a row says that it was refused
+        return False
+    await shared_state.add_up(transaction, counters, amounts)
+    return True
 
 
 class Exchanger:

@@ -18,7 +18,7 @@ from redrive.stores.contract import Backlog, Claim, Exchanged, Features
 from redrive.stores.postgres import broadcasting, claiming, putting, shared_state
 from redrive.stores.postgres.desk import acting, again, finding, lensing, planning
 from redrive.stores.postgres.desk.copying import PostgresCopies
-from redrive.stores.postgres.exchanging import Exchanger
+from redrive.stores.postgres.exchanging import Exchanger, settle_counted
 from redrive.stores.postgres.retention import retain
 from redrive.stores.postgres.server import answers
 from redrive.stores.postgres.server.calls import Calls
@@ -196,6 +196,14 @@ class PostgresStore:
         hit("settle.before")
         accepted = await self._exchanger.settle(settlements)
         hit("settle.after")
+        return accepted
+
+    async def settle_counted(self, claim: Claim, move: Move, name: str, amounts: Mapping[str, int]) -> bool:
+        """Carry out *move* and add *amounts* to the counters *name*, or neither."""
+        hit("settle.before")
+        accepted = await self._calls.once(answers.YES_OR_NO, settle_counted, claim, move, name, amounts)
+        hit("settle.after")
+        self._calls.counted()
         return accepted
 
     async def exchange(

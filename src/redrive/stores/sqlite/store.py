@@ -130,6 +130,13 @@ class SqliteStore:
         hit("settle.after")
         return accepted
 
+    async def settle_counted(self, claim: Claim, move: Move, name: str, amounts: Mapping[str, int]) -> bool:
+        """Carry out *move* and add *amounts* to the counters *name*, or neither."""
+        hit("settle.before")
+        accepted = await self._write(_settle_counted, claim, move, name, amounts)
+        hit("settle.after")
+        return accepted
+
     async def exchange(
         self, settlements: Sequence[tuple[Claim, Move]], wants: Sequence[Want], *, lease: float, worker: str
     ) -> Exchanged:
@@ -329,3 +336,10 @@ class SqliteStore:
 
 def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
     return [claim for some in taken for claim in rows.claims_of(some)]
+
+
+def _settle_counted(transaction: Transaction, claim: Claim, move: Move, name: str, amounts: Mapping[str, int]) -> bool:
+    [accepted] = settling.settle(transaction, [(claim, move)])
+    if accepted:
+        shared_state.add_up(transaction, name, amounts)
+    return accepted

@@ -193,6 +193,26 @@ async def test_a_letter_that_was_taken_is_rescued_when_its_lease_ends(store, clo
 # ---------------------------------------------------------------------- counters
 
 
+async def test_a_settlement_and_its_counts_are_one(store):
+    await put(store, "a", "b")
+    held, other = await claim(store, 2)
+    assert await store.settle_counted(held, DELIVERED, "workflow", {"succeeded": 1}) is True
+    assert (await get(store, "a")).status is Status.DELIVERED
+    assert await store.settle_counted(other, give_up(), "workflow", {"failed": 1}) is True
+    assert ((await get(store, "b")).status, (await get(store, "b")).last_error) == (Status.FAILED, "boom")
+    assert await store.add_up("workflow", {}) == {"succeeded": 1, "failed": 1}
+
+
+@pytest.mark.parametrize("move", [DELIVERED, retry(5)])
+async def test_a_settlement_that_is_refused_counts_nothing(store, move):
+    await put(store, "a")
+    [held] = await claim(store)
+    await store.settle([(held, retry(3600))])
+    before = await get(store, "a")
+    assert await store.settle_counted(held, move, "workflow", {"succeeded": 1}) is False
+    assert (await store.add_up("workflow", {}), await get(store, "a")) == ({}, before)
+
+
 async def test_counters_add_up_and_names_do_not_mix(store):
     assert await store.add_up("workflow", {}) == {}
     assert await store.add_up("workflow", {"succeeded": 2}) == {"succeeded": 2}

@@ -52,6 +52,22 @@ async def test_an_operators_replay_gives_an_exhausted_task_another_cycle(dlq, ap
     assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.COMPLETED
 
 
+async def test_the_retries_of_a_replayed_task_are_counted_as_those_of_a_new_one(dlq, app, clock):
+    task = await enqueue(dlq, max_retries=2, retry_policy="immediate")
+    clock.advance(1)
+    for _ in range(2):
+        await dlq.run_cycle(failing())
+        clock.advance(1)
+    await app.desk.replay(task.letter_id, reason="fixed")
+    counts = []
+    for _ in range(3):
+        await dlq.run_cycle(failing())
+        clock.advance(1)
+        counts.append((await dlq.get_task("wf_abc123")).retry_count)
+    found = await dlq.get_task("wf_abc123")
+    assert (counts, found.status, found.total_attempts) == ([0, 1, 2], DeadLetterStatus.EXHAUSTED, 5)
+
+
 async def test_a_callback_that_rejects_the_task_waits_for_a_person(dlq, clock):
     await enqueue(dlq, max_retries=5, retry_policy="immediate")
     clock.advance(1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.sources.workflow.samples import MINUTE, REPOS, TASK, Callback, enqueue, failing
 
 from redrive.core.breaker import BreakerRules
+from redrive.errors import SettingsError
 from redrive.stores.contract import Want
 from redrive.workflow import DeadLetterQueue, DeadLetterStatus
 
@@ -89,6 +91,13 @@ async def test_the_processor_runs_in_the_background_and_the_statistics_know(dlq,
     stats = await dlq.get_statistics()
     assert (stats["is_processor_running"], stats["retry_interval_seconds"]) == (True, 30)
     await dlq.stop_retry_processor()
+    assert not (await dlq.get_statistics())["is_processor_running"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "60"])
+async def test_an_interval_that_makes_no_sense_is_refused(dlq, seconds):
+    with pytest.raises(SettingsError, match="check_interval_seconds is"):
+        await dlq.start_retry_processor(Callback(), check_interval_seconds=seconds)
     assert not (await dlq.get_statistics())["is_processor_running"]
 
 

@@ -9,7 +9,7 @@ from tests.sources.workflow.samples import Callback, enqueue
 from tests.stores.spool.shutter import Shuttered
 
 from redrive import Redrive
-from redrive.errors import QueueFull, StoreUnavailable
+from redrive.errors import QueueFull, SettingsError, StoreUnavailable
 from redrive.stores.spool import SpoolStore
 from redrive.workflow import DeadLetterQueue
 
@@ -37,6 +37,21 @@ async def test_archiving_exhausted_tasks_makes_room(app):
     for task in await dlq.list_tasks(status="exhausted"):
         await dlq.archive_task(task.task_id)
     assert (await enqueue(dlq, "b")).task_id == "b"
+
+
+def test_without_a_size_the_setting_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("REDRIVE_DLQ_MAX_SIZE", "200")
+    url = f"sqlite:///{tmp_path}/redrive.db"
+    assert (DeadLetterQueue(store=url).max_size, DeadLetterQueue(300, store=url).max_size) == (200, 300)
+
+
+def test_sizes_and_bounds_that_make_no_sense_are_told_at_once():
+    with pytest.raises(SettingsError) as refused:
+        DeadLetterQueue(max_size=0, concurrency=0, store="memory://")
+    assert refused.value.problems == [
+        "max_size is 0 and must be a whole number of 1 or more",
+        "concurrency is 0 and must be a whole number of 1 or more",
+    ]
 
 
 class Closed(Shuttered):

@@ -112,6 +112,18 @@ async def test_a_value_is_taken_too(dlq):
     assert (task.retry_policy, task.max_retries) == (RetryPolicy.LINEAR, 2)
 
 
+async def test_a_value_brings_its_own_number_of_retries(dlq):
+    assert (await enqueue(dlq, "a", retry_policy=Policy(max_attempts=8))).max_retries == 7
+    assert (await enqueue(dlq, "b", retry_policy=Policy(max_attempts=8), max_retries=1)).max_retries == 1
+    assert (await enqueue(dlq, "c", retry_policy=Policy.NEVER)).max_retries == 0
+
+
+async def test_tasks_that_name_nothing_get_the_defaults_of_the_settings(app):
+    settings = {"dlq_default_retry_policy": "linear", "dlq_default_max_retries": 7}
+    task = await enqueue(DeadLetterQueue(store=Redrive(store=app.store, **settings)))
+    assert (task.retry_policy, task.max_retries) == (RetryPolicy.LINEAR, 7)
+
+
 async def test_jitter_is_an_option(app, clock):
     dlq = DeadLetterQueue(store=app, jitter="full")
     task = await enqueue(dlq)

@@ -9,7 +9,7 @@ from tests.sources.workflow.samples import Callback, enqueue, failing
 
 from redrive import Redrive
 from redrive.core.breaker import BreakerRules
-from redrive.errors import SourceError, TaskNotFound
+from redrive.errors import Reject, SourceError, TaskNotFound
 from redrive.workflow import DeadLetterQueue, DeadLetterStatus
 
 
@@ -36,6 +36,18 @@ async def test_a_dead_task_that_fails_again_stays_what_it_was(dlq, options, stat
     assert not (await dlq.retry_task("wf_abc123", callback=failing()))["success"]
     task = await dlq.get_task("wf_abc123")
     assert (task.status, task.next_retry_at, task.total_attempts) == (status, None, 1)
+
+
+@pytest.mark.parametrize("error", [PermissionError("access denied"), MemoryError(), Reject("gone"), TimeoutError()])
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [({"error_category": "network", "max_retries": 0}, "exhausted"), ({"error_category": "permission"}, "pending")],
+)
+async def test_a_dead_task_stays_what_it_was_whatever_its_newest_error_is(dlq, options, status, error):
+    before = await enqueue(dlq, **options)
+    assert not (await dlq.retry_task("wf_abc123", callback=Callback(error)))["success"]
+    task = await dlq.get_task("wf_abc123")
+    assert (task.status, task.retry_policy, task.next_retry_at) == (status, before.retry_policy, None)
 
 
 async def test_an_exhausted_task_can_be_healed_by_hand(dlq):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.sources.workflow.samples import MINUTE, REPOS, TASK, failing
 
+from redrive.core.breaker import BreakerRules, BreakerState
 from redrive.signals.log import log_facts
 from redrive.workflow import (
     DeadLetterQueue,
@@ -81,6 +84,50 @@ async def test_while_a_callback_runs_nothing_is_enqueued(users, dlq, clock):
     assert [(task.task_id, task.status, task.retry_count) for task in tasks] == [
         (first["dlq_task_id"], DeadLetterStatus.EXHAUSTED, 3)
     ]
+
+
+def in_a_task(workflow):
+    return lambda task, repos: asyncio.create_task(workflow(task, repos))
+
+
+def in_a_thread(workflow):
+    return lambda task, repos: asyncio.run(workflow(task, repos))  # the callback is no coroutine: it gets a thread
+
+
+@pytest.mark.parametrize("started", [in_a_task, in_a_thread])
+async def test_tasks_and_threads_of_a_callback_enqueue_nothing_either(users, dlq, clock, started):
+    @users.dlq_integration.workflow
+    async def sweep(task, repos):
+        raise ConnectionError("connection refused")
+
+    await sweep(TASK, REPOS)
+    clock.advance(MINUTE)
+    callback = started(sweep)
+
+    async def awaited(task, repos):
+        return await callback(task, repos)
+
+    await dlq.run_cycle(awaited if started is in_a_task else callback)
+    assert [task.retry_count for task in await dlq.list_tasks()] == [1]
+    assert (await users.dlq_integration.get_statistics())["integration"] == {
+        "enqueued": 1, "left_out": 0, "not_kept": 0,
+    }  # fmt: skip
+
+
+async def test_a_retry_uses_the_adapter_that_ran(users, dlq, clock):
+    await users.dlq_integration.execute_with_dlq({"adapter": "prefect", **TASK}, "llamaindex", REPOS)
+    clock.advance(MINUTE)
+    await dlq.run_cycle(users.dlq_integration._run_again)
+    assert [adapter for _, adapter, _ in users.calls] == ["llamaindex", "llamaindex"]
+
+
+async def test_the_breaker_of_the_integration_is_that_of_its_tasks(app, dlq):
+    users = App(dlq, ConnectionError("connection refused"))
+    integration = create_dlq_integration(users, breaker="payments")
+    failed = await integration.execute_with_dlq(TASK, "llamaindex")
+    guarded = DeadLetterQueue(store=app, breakers={"payments": BreakerRules(failures=1)})
+    await guarded.retry_task(failed["dlq_task_id"], callback=failing())
+    assert {name: each.state for name, each in (await app.store.breakers()).items()} == {"payments": BreakerState.OPEN}
 
 
 # ---------------------------------------------------------------------- strategies
@@ -239,6 +286,22 @@ async def test_a_disabled_processor_does_not_start_and_says_so(users, dlq, optio
         await users.dlq_integration.start_dlq_processor()
     assert "disabled" in caplog.text
     assert not (await dlq.get_statistics())["is_processor_running"]
+
+
+async def test_stopping_what_is_disabled_does_nothing_and_says_so(users, caplog):
+    users.config = Config()
+    users.config.dlq_retry_processor_enabled = False
+    with caplog.at_level("INFO"):
+        await users.dlq_integration.stop_dlq_processor()
+    assert "disabled" in caplog.text
+
+
+async def test_with_the_queue_disabled_nothing_is_enqueued_and_the_workflows_error_is_raised(users, dlq):
+    users.config = Config()
+    users.config.dlq_enabled = False
+    with pytest.raises(ConnectionError):
+        await users.dlq_integration.execute_with_dlq(TASK, "llamaindex")
+    assert await dlq.list_tasks() == []
 
 
 async def test_neither_logs_nor_facts_nor_the_observability_object_show_a_task(app, clock, caplog):
