@@ -282,8 +282,9 @@ class Pipeline:
 def address_of(node: Node) -> ModuleAddress:
     """Return where the module of *node* is, and its limits."""
     return ModuleAddress(
-        target=node.module, concurrency=node.concurrency, max_message_bytes=node.max_message_bytes, tls=node.tls
-    )
+        target=node.module, concurrency=node.concurrency, max_message_bytes=node.max_message_bytes, tls=node.tls,
+        keepalive=node.keepalive,
+    )  # fmt: skip
 
 
 def _differs(before: Graph, after: Graph, node: Node) -> bool:

@@ -42,7 +42,8 @@ class ModuleAddress(msgspec.Struct, frozen=True, kw_only=True):
     target: str  # `host:port`, `dns:///host:port` or `ipv4:a:port,b:port`: calls go round all addresses
     concurrency: int = 16  # calls at once, per engine
     max_message_bytes: int = 64 * MIB  # in either direction
-    keepalive: float = 300.0  # seconds between pings; servers refuse more frequent ones unless they are set up for it
+    keepalive: float = 300.0  # seconds between pings
+    ping_timeout: float = 20.0  # seconds without an answer to one, after which the connection is dead
     tls: Tls | None = None
 
 
@@ -178,7 +179,9 @@ def _options(address: ModuleAddress) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", address.max_message_bytes),
         ("grpc.max_receive_message_length", address.max_message_bytes),
         ("grpc.keepalive_time_ms", round(address.keepalive * 1000)),
-        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", round(address.ping_timeout * 1000)),
+        ("grpc.http2.ping_timeout_ms", round(address.ping_timeout * 1000)),  # what newer gRPC keeps to in its place
+        ("grpc.http2.max_pings_without_data", 0),  # 0: any number; a slow call sends no data between pings
         # A module that is back must be found within a node's own backoff, not within gRPC's two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
