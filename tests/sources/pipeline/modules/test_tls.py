@@ -83,19 +83,27 @@ async def test_a_handshake_that_fails_says_why_and_moves_nothing(scene, ours, ca
         assert (scene.committed("parse"), scene.done(), scene.dead("parse")) == (0, [], [])
 
 
-@pytest.mark.parametrize("case", ["no certificate", "one of another authority", "no TLS at the engine"])
-async def test_a_module_that_refuses_the_engine_dead_letters_its_documents_and_the_letter_names_the_way_out(
+REFUSED = {
+    "no certificate": "the module asks for a certificate",
+    "one of another authority": "the module does not accept the engine's certificate",
+    "no TLS at the engine": "the module speaks TLS, and the node has no `tls`",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_module_that_refuses_the_engine_holds_the_node_until_it_is_repaired_and_the_reason_names_the_way_out(
     scene, ours, others, case
 ):
     given = {"no certificate": Tls(ca=ours.ca), "no TLS at the engine": None,
              "one of another authority": Tls(ca=ours.ca, certificate=others.certificate, key=others.key)}  # fmt: skip
-    async with engine_beside(scene, ours, given[case]):
-        await until(lambda: scene.committed("parse") == 2)
-    assert len(scene.dead("parse")) == 2
-    for letter in scene.dead("parse"):
-        assert (letter.error_type, letter.stream.document.body) == ("UNAVAILABLE", b"kept")
-        assert "TLS" in letter.error_message
-        assert "certificate" in letter.error_message
+    async with engine_beside(scene, ours, given[case]) as (pipeline, node):
+        await until(lambda: pipeline.health["parse"].status == "red")
+        [reason, *_] = pipeline.health["parse"].reasons
+        assert reason.startswith(f"held: TLS_FAILED: {REFUSED[case]}; ")
+        assert (scene.committed("parse"), scene.dead("parse"), scene.quarantined("parse")) == (0, [], [])
+        await pipeline.reload(scene.graph({**node, "tls": wire(ours)}, version=2))
+        await until(lambda: len(scene.done()) == 2)
+    assert scene.dead("parse") == []
 
 
 async def test_a_reload_whose_tls_file_is_missing_leaves_every_node_running_as_it_was(scene, ours, tmp_path):

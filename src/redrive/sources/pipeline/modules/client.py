@@ -21,7 +21,15 @@ import msgspec
 
 from redrive.errors import SettingsError
 from redrive.sources.pipeline.graph.model import MIB, RETRY_CODES, Tls
-from redrive.sources.pipeline.modules.failures import Remedy, Trouble, Word, failed_with, trouble_of
+from redrive.sources.pipeline.modules.failures import (
+    Remedy,
+    Trouble,
+    Word,
+    closes_connections,
+    failed_with,
+    trouble_of,
+)
+from redrive.sources.pipeline.modules.tls_probe import disagreement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -64,6 +72,7 @@ class ModuleClient:
         self._call: Any = self._channel.unary_unary(_METHOD)  # bytes in, bytes out: the caller judges an answer
         self._slots = asyncio.Semaphore(address.concurrency)
         self._host = host_of(address.target)
+        self._look: asyncio.Task[str] | None = None
 
     async def process(
         self, request: bytes, *, timeout: float, retry_codes: Collection[str] = RETRY_CODES,  # noqa: ASYNC109 - the deadline travels with the call
@@ -92,7 +101,15 @@ class ModuleClient:
         found = trouble_of(code, text, trailers, retry_codes=retry_codes)
         if code == _UNAVAILABLE and self._host and not await _resolves(self._host):
             return Trouble(Remedy.HOLD, Word.HOST_NOT_FOUND, f"the host name {self._host!r} does not resolve")
+        if closes_connections(code, text) and (why := await self._disagreement()):
+            return Trouble(Remedy.HOLD, Word.TLS_FAILED, why)
         return found
+
+    async def _disagreement(self) -> str:
+        """Return why the module refuses this engine, if a look tells it; calls that fail together share one look."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(disagreement(self.address.target, self.address.tls))
+        return await asyncio.shield(self._look)
 
 
 class ModuleClients:
