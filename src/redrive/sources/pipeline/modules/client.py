@@ -113,42 +113,36 @@ class ModuleClient:
 
 
 class ModuleClients:
-    """The clients of a pipeline: one per address."""
+    """The clients of a pipeline: one per address, and those that it replaced until they are not used any more."""
 
     def __init__(self) -> None:
         self._clients: dict[ModuleAddress, ModuleClient] = {}
-        self._renewed: list[ModuleClient] = []  # with certificates of before; calls of theirs may be under way
+        self._open: list[ModuleClient] = []
 
     @property
-    def targets(self) -> set[str]:
-        """The targets that have an open channel."""
-        return {address.target for address in self._clients}
+    def targets(self) -> list[str]:
+        """The targets of all open channels."""
+        return [client.address.target for client in self._open]
 
     def at(self, address: ModuleAddress) -> ModuleClient:
         """Return the client of the module at *address*; one whose TLS files have changed gets a new channel."""
         found, files = self._clients.get(address), _read(address.tls)
-        if found is not None and found.files != files:
-            self._renewed.append(found)
-            found = None
-        if found is None:
+        if found is None or found.files != files:
             found = self._clients[address] = ModuleClient(address, files)
+            self._open.append(found)
         return found
 
-    def is_outdated(self, address: ModuleAddress) -> bool:
-        """Whether the TLS files of the module at *address* have changed since its channel was made."""
-        found = self._clients.get(address)
-        return found is not None and found.files != _read(address.tls)
-
-    async def keep(self, addresses: Collection[ModuleAddress]) -> None:
-        """Close the clients of all other addresses."""
-        for address in self._clients.keys() - set(addresses):
-            await self._clients.pop(address).close()
+    async def keep(self, used: Collection[ModuleClient]) -> None:
+        """Close all clients but those that are *used*."""
+        unused = [client for client in self._open if client not in used]
+        self._open = [client for client in self._open if client in used]
+        self._clients = {address: client for address, client in self._clients.items() if client in used}
+        for client in unused:
+            await client.close()
 
     async def close(self) -> None:
         """Close all channels."""
         await self.keep(())
-        while self._renewed:
-            await self._renewed.pop().close()
 
 
 def host_of(target: str) -> str:
