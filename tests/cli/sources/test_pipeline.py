@@ -92,7 +92,7 @@ async def test_a_watched_file_that_changes_asks_for_a_reload(tmp_path, monkeypat
     monkeypatch.setattr(run, "_LOOK", 0.001)
     path, asked = tmp_path / "graph.yaml", asyncio.Event()
     path.write_text(GRAPH)
-    watching = asyncio.create_task(run._watch(path, asked))
+    watching = asyncio.create_task(run._watch(path, asked.set))
     try:
         await asyncio.sleep(0)  # it has looked once
         for change in (lambda: path.write_text(GRAPH + "\n"), path.unlink, lambda: path.write_text(GRAPH)):

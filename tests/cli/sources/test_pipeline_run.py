@@ -18,6 +18,7 @@ from tests.sources.kafka.needed import needed
 from tests.sources.pipeline.modules.scripted import serving
 from tests.sources.pipeline.scene import Scene, until
 
+from redrive.sources.pipeline import load_graph
 from redrive.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.slow
@@ -52,12 +53,28 @@ async def said(process):
     return await asyncio.to_thread(lambda: msgspec.json.decode(process.communicate(timeout=60)[0]))
 
 
+async def make_store(folder, monkeypatch):
+    monkeypatch.setenv("REDRIVE_URL", f"sqlite:///{folder}/letters.db")
+    made = await asyncio.create_subprocess_exec(sys.executable, "-m", "redrive.cli", "migrate")
+    assert await made.wait() == 0
+
+
+async def audited(folder):
+    store = SqliteStore(folder / "letters.db")
+    await store.open()
+    try:
+        return await store.audit()
+    finally:
+        await store.close()
+
+
 async def answers(process):
     text, _ = await asyncio.to_thread(process.communicate, timeout=60)
     return msgspec.json.decode("[" + text.strip().replace("\n}\n{", "\n},\n{") + "]")
 
 
-async def test_a_graph_runs_takes_files_reloads_and_stops_as_it_is_told(scene, tmp_path):
+async def test_a_graph_runs_takes_files_reloads_and_stops_as_it_is_told(scene, tmp_path, monkeypatch):
+    await make_store(tmp_path, monkeypatch)
     graph, file, errors = tmp_path / "graph.json", tmp_path / "report.pdf", tmp_path / "errors"
     file.write_bytes(b"%PDF")
     async with serving() as module:
@@ -90,13 +107,14 @@ async def test_a_graph_runs_takes_files_reloads_and_stops_as_it_is_told(scene, t
     assert ended["nodes"]["parse"]["succeeded"] == 3
     assert engine.returncode == 0
     assert "the graph goes on as it was" in errors.read_text()
+    [act] = await audited(tmp_path)  # the graph that could not run is not there
+    version = load_graph(tmp_path / "good.json").version
+    assert (act.by, act.verb, act.target) == ("SIGHUP", "pipeline reload", f"pipeline version {version}")
     assert "health" not in errors.read_text()  # the module has no health service, which is no error
 
 
 async def test_an_operator_finds_the_dead_letter_pauses_replays_and_traces_it(scene, tmp_path, monkeypatch):
-    monkeypatch.setenv("REDRIVE_URL", f"sqlite:///{tmp_path}/letters.db")
-    made = await asyncio.create_subprocess_exec(sys.executable, "-m", "redrive.cli", "migrate")
-    assert await made.wait() == 0
+    await make_store(tmp_path, monkeypatch)
     graph, file, address = tmp_path / "graph.json", tmp_path / "report.pdf", f"127.0.0.1:{free_port()}"
     file.write_bytes(b"%PDF")
     node = {"id": "parse", "module": "127.0.0.1:1", "dlq": {"max_retries": 1}}
@@ -131,10 +149,8 @@ async def test_an_operator_finds_the_dead_letter_pauses_replays_and_traces_it(sc
             await until(lambda: [done.stream_id for done in scene.done()] == [stream])
             traced = await ask("trace", stream)
         assert [(each["lane"], each["past"]) for each in traced["branches"]][-1] == ("LANE_DONE", False)
-        store = SqliteStore(tmp_path / "letters.db")
-        await store.open()
-        assert {"pause", "pipeline reload", "pipeline replay", "resume"} <= {each.verb for each in await store.audit()}
-        await store.close()
+        acts = {each.verb for each in await audited(tmp_path)}
+        assert {"pause", "pipeline reload", "pipeline replay", "resume"} <= acts
         engine.send_signal(signal.SIGTERM)
         await said(engine)
     finally:
@@ -142,8 +158,9 @@ async def test_an_operator_finds_the_dead_letter_pauses_replays_and_traces_it(sc
 
 
 async def test_a_watched_graph_is_reloaded_when_its_file_changes_and_a_wrong_one_is_refused_with_the_reason(
-    scene, tmp_path
+    scene, tmp_path, monkeypatch
 ):
+    await make_store(tmp_path, monkeypatch)
     graph, file, good = tmp_path / "graph.json", tmp_path / "report.pdf", tmp_path / "good.json"
     file.write_bytes(b"%PDF")
 
@@ -174,6 +191,7 @@ async def test_a_watched_graph_is_reloaded_when_its_file_changes_and_a_wrong_one
             engine.wait()
     assert ["parse", "index", "last"] in [list(done.processing_path) for done in scene.done()]
     assert engine.returncode == 0, rest
+    assert [(act.by, act.verb) for act in await audited(tmp_path)] == [("--watch", "pipeline reload")] * 2
 
 
 def _heard(process, *words):

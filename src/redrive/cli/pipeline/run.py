@@ -13,13 +13,12 @@ import typer
 
 from redrive.cli.kafka.options import Servers, config_of
 from redrive.cli.options import AsJson
-from redrive.cli.output import emit, note, say
+from redrive.cli.output import emit, say
 from redrive.cli.pipeline.check import GraphFile
 from redrive.cli.pipeline.extra import needs_pipeline
-from redrive.errors import RedriveError
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -87,16 +86,17 @@ async def _run(
     import signal
 
     from redrive.cli.pipeline.operated import operated
+    from redrive.cli.pipeline.reloading import GraphReloads
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, pipeline.stop)
-    asked = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, asked.set)
-    reloading = asyncio.create_task(_reload(pipeline, path, asked))
-    watching = asyncio.create_task(_watch(path, asked)) if watch else None
+    reloads = GraphReloads(pipeline, path)
+    loop.add_signal_handler(signal.SIGHUP, reloads.ask, "SIGHUP")
+    reloading = asyncio.create_task(reloads.run())
+    watching = asyncio.create_task(_watch(path, lambda: reloads.ask("--watch"))) if watch else None
     try:
-        async with metrics, operated(ctx, pipeline, path, admin):
+        async with metrics, operated(ctx, pipeline, reloads, admin):
             await pipeline.run()
     finally:
         reloading.cancel()
@@ -104,20 +104,8 @@ async def _run(
             watching.cancel()
 
 
-async def _reload(pipeline: Pipeline, path: Path, asked: asyncio.Event) -> None:
-    """Reload the graph whenever *asked* is set; one that cannot run is reported, and the old one goes on."""
-    from redrive.sources.pipeline import load_graph
-
-    while True:
-        await asked.wait()
-        asked.clear()
-        try:
-            await pipeline.reload(load_graph(path))
-        except RedriveError as error:
-            note(f"redrive: the graph goes on as it was: {error}")
-
-
-async def _watch(path: Path, asked: asyncio.Event) -> None:
+async def _watch(path: Path, reload: Callable[[], None]) -> None:
+    """Call *reload* whenever the file changes."""
     from asyncio import sleep
 
     seen = _mark(path)
@@ -125,7 +113,7 @@ async def _watch(path: Path, asked: asyncio.Event) -> None:
         await sleep(_LOOK)
         if (now := _mark(path)) != seen:
             seen = now
-            asked.set()
+            reload()
 
 
 def _mark(path: Path) -> tuple[int, int]:

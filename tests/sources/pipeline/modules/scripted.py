@@ -37,8 +37,8 @@ class ScriptedModule:
     def target(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def start(self, port: int = 0, credentials: Any = None) -> None:
-        self._server = grpc.aio.server(options=BIG)
+    async def start(self, port: int = 0, credentials: Any = None, options: Any = ()) -> None:
+        self._server = grpc.aio.server(options=[*BIG, *options])
         handler = grpc.unary_unary_rpc_method_handler(self._answer)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, {"ProcessData": handler}),)

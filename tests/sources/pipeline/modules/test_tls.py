@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,7 @@ from redrive.errors import SettingsError
 from redrive.sources.pipeline import module
 from redrive.sources.pipeline.engine import gate
 from redrive.sources.pipeline.graph.model import Tls
+from redrive.sources.pipeline.protos.document_pb2 import PipeStream
 
 
 @pytest.fixture(autouse=True)
@@ -83,19 +85,27 @@ async def test_a_handshake_that_fails_says_why_and_moves_nothing(scene, ours, ca
         assert (scene.committed("parse"), scene.done(), scene.dead("parse")) == (0, [], [])
 
 
-@pytest.mark.parametrize("case", ["no certificate", "one of another authority", "no TLS at the engine"])
-async def test_a_module_that_refuses_the_engine_dead_letters_its_documents_and_the_letter_names_the_way_out(
+REFUSED = {
+    "no certificate": "the module asks for a certificate",
+    "one of another authority": "the module does not accept the engine's certificate",
+    "no TLS at the engine": "the module speaks TLS, and the node has no `tls`",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_module_that_refuses_the_engine_holds_the_node_until_it_is_repaired_and_the_reason_names_the_way_out(
     scene, ours, others, case
 ):
     given = {"no certificate": Tls(ca=ours.ca), "no TLS at the engine": None,
              "one of another authority": Tls(ca=ours.ca, certificate=others.certificate, key=others.key)}  # fmt: skip
-    async with engine_beside(scene, ours, given[case]):
-        await until(lambda: scene.committed("parse") == 2)
-    assert len(scene.dead("parse")) == 2
-    for letter in scene.dead("parse"):
-        assert (letter.error_type, letter.stream.document.body) == ("UNAVAILABLE", b"kept")
-        assert "TLS" in letter.error_message
-        assert "certificate" in letter.error_message
+    async with engine_beside(scene, ours, given[case]) as (pipeline, node):
+        await until(lambda: pipeline.health["parse"].status == "red")
+        [reason, *_] = pipeline.health["parse"].reasons
+        assert reason.startswith(f"held: TLS_FAILED: {REFUSED[case]}; ")
+        assert (scene.committed("parse"), scene.dead("parse"), scene.quarantined("parse")) == (0, [], [])
+        await pipeline.reload(scene.graph({**node, "tls": wire(ours)}, version=2))
+        await until(lambda: len(scene.done()) == 2)
+    assert scene.dead("parse") == []
 
 
 async def test_a_reload_whose_tls_file_is_missing_leaves_every_node_running_as_it_was(scene, ours, tmp_path):
@@ -117,4 +127,57 @@ async def test_a_reload_reads_certificates_again_that_were_renewed_in_their_plac
         shutil.copy(ours.ca, place)
         await pipeline.reload(pipeline.graph)
         await until(lambda: len(scene.done()) == 2)
+    assert scene.dead("parse") == []
+
+
+def renew(path):
+    """Write the file at *path* anew, as a renewal does; its authority is the same."""
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+async def test_the_channel_with_the_old_certificates_is_closed_when_its_last_call_has_ended(scene, ours, tmp_path):
+    place, begun, opened = tmp_path / "ca.pem", asyncio.Event(), asyncio.Event()
+    shutil.copy(ours.ca, place)
+
+    async def slow(document):
+        begun.set()
+        await opened.wait()
+        return document
+
+    async with module(slow).listening("localhost:0", tls=one_sided(ours)) as address:
+        graph = scene.graph({"id": "parse", "module": address, "tls": {"ca": str(place)}})
+        pipeline = scene.pipeline(graph)
+        async with running(pipeline):
+            await until(lambda: pipeline._arrivals is not None)
+            handed = asyncio.create_task(pipeline.process(PipeStream(stream_id="s1"), "parse"))
+            await begun.wait()
+            renew(place)
+            await pipeline.reload(graph)
+            await pipeline._close_clients()
+            assert pipeline._clients.targets == [address, address]  # a call is under way on the old one
+            opened.set()
+            await handed
+            await until(lambda: pipeline._clients.targets == [address])
+            scene.send(graph)
+            await until(lambda: len(scene.done()) == 2)
+    assert scene.dead("parse") == []
+
+
+async def test_a_reload_that_fails_closes_no_channel_of_the_graph_that_goes_on(scene, ours, tmp_path):
+    place = tmp_path / "ca.pem"
+    shutil.copy(ours.ca, place)
+    async with engine_beside(scene, one_sided(ours), Tls(ca=str(place))) as (pipeline, node):
+        await until(lambda: len(scene.done()) == 2)
+        renew(place)
+        missing = {"id": "index", "module": node["module"], "tls": {"ca": str(tmp_path / "gone.pem")}}
+        with pytest.raises(SettingsError, match=r"gone\.pem"):
+            await pipeline.reload(scene.graph(node, missing, version=2))
+        await pipeline._close_clients()
+        assert pipeline._clients.targets == [node["module"]]
+        scene.send(pipeline.graph, 3)
+        await until(lambda: len(scene.done()) == 5)
+        await pipeline.reload(pipeline.graph)
+        await until(lambda: pipeline._clients.targets == [node["module"]])
+        scene.send(pipeline.graph, 4)
+        await until(lambda: len(scene.done()) == 9)
     assert scene.dead("parse") == []

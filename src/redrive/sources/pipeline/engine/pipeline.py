@@ -154,14 +154,12 @@ class Pipeline:
         await self._started.wait()
         async with self._changing:
             await asyncio.to_thread(prepare, graph, self.kafka)
-            renewed = {node.id for node in graph.nodes if self._clients.is_outdated(address_of(node))}
-            await self._change(self._traveller_of(graph), renewed)
+            await self._change(self._traveller_of(graph))
 
-    async def _change(self, new: Traveller, renewed: set[str]) -> None:
-        """Go on with the graph of *new*; the nodes whose TLS files are *renewed* restart too."""
-        before, old, graph = self.graph, self._traveller, new.graph
-        known = [node for node in graph.nodes if node.id in self._runs]
-        changed = [node.id for node in known if node.id in renewed or _differs(before, graph, node)]
+    async def _change(self, new: Traveller) -> None:
+        """Go on with the graph of *new*."""
+        old, graph = self._traveller, new.graph
+        changed = [node.id for node in graph.nodes if node.id in self._runs and _differs(old, new, node)]
         await asyncio.gather(*(self._runs.pop(name).stop() for name in changed))
         if self._stopping.is_set():
             return
@@ -253,13 +251,13 @@ class Pipeline:
             _log.warning("node %s has drained and is gone", pair[0].node.id)
 
     async def _close_clients(self) -> None:
-        """Close the clients of modules that no graph under way names any more."""
+        """Close the clients that no graph under way uses any more: modules that are gone, renewed certificates."""
         if self._changing.locked():  # a reload has made clients for a graph that has not begun
             return
         draining = [traveller for _, traveller in self._draining]
         self._old = [each for each in self._old if each.under_way or each in draining]
-        known = (node for each in (self._traveller, *self._old) for node in each.graph.nodes)
-        await self._clients.keep({address_of(node) for node in known})
+        travellers = (self._traveller, *self._old)
+        await self._clients.keep({place.step.client for each in travellers for place in each.places.values()})
 
     async def _end(self) -> None:
         self._stopping.set()
@@ -282,10 +280,13 @@ class Pipeline:
 def address_of(node: Node) -> ModuleAddress:
     """Return where the module of *node* is, and its limits."""
     return ModuleAddress(
-        target=node.module, concurrency=node.concurrency, max_message_bytes=node.max_message_bytes, tls=node.tls
-    )
+        target=node.module, concurrency=node.concurrency, max_message_bytes=node.max_message_bytes, tls=node.tls,
+        keepalive=node.keepalive,
+    )  # fmt: skip
 
 
-def _differs(before: Graph, after: Graph, node: Node) -> bool:
-    """Whether the consumer of *node* has to be made again."""
-    return before.by_id[node.id] != node or before.env != after.env
+def _differs(before: Traveller, after: Traveller, node: Node) -> bool:
+    """Whether the consumer of *node* has to be made again; with renewed TLS files it has another client."""
+    if before.graph.by_id[node.id] != node or before.graph.env != after.graph.env:
+        return True
+    return before.places[node.id].step.client is not after.places[node.id].step.client

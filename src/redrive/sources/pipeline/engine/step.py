@@ -35,8 +35,8 @@ class NodeStep:
     """The step at *node*; *admits* is its condition."""
 
     def __init__(self, graph: Graph, node: Node, client: ModuleClient, bodies: DocumentBodies, admits: Admits) -> None:
-        self.graph, self.node = graph, node
-        self._client, self._bodies, self._admits = client, bodies, admits
+        self.graph, self.node, self.client = graph, node, client
+        self._bodies, self._admits = bodies, admits
         self._config = ProcessConfiguration()
         if node.config:
             ParseDict(node.config, self._config.json_config)
@@ -54,7 +54,7 @@ class NodeStep:
             return False
         began, document = unix_ms(), await self._bodies.load(stream)
         hit("pipeline.before_call")
-        raw = await self._client.process(
+        raw = await self.client.process(
             self._request(stream, document, calls), timeout=self.node.timeout, retry_codes=self.node.retry_codes,
             trace=trace,
         )  # fmt: skip

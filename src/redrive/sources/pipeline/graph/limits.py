@@ -49,6 +49,7 @@ def node_limits(node: Node) -> Iterator[GraphProblem]:
     yield from _dlq(where, node.dlq)
     yield from _within(where, "timeout", node.timeout, 0.001, _LONGEST)
     yield from _within(where, "concurrency", node.concurrency, 1, _MOST)
+    yield from _within(where, "keepalive", node.keepalive, 10, 86_400)
     yield from _within(where, "partitions", node.partitions, 1, _MOST)
     yield from _within(where, "max_message_bytes", node.max_message_bytes, 1024, _LARGEST)
     if node.breaker is not None:

@@ -77,6 +77,7 @@ class Node(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: float = 30.0  # seconds a call
     retry_codes: tuple[str, ...] = RETRY_CODES
     concurrency: int = 16  # calls at once, per engine
+    keepalive: float = 300.0  # seconds between pings; servers refuse more frequent ones unless they are set up for it
     breaker: NodeBreaker | None = None
     tls: Tls | None = None
     partitions: int | None = None  # of topics that `run` creates; None: the graph's

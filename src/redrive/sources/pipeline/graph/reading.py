@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SPAN = re2.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*$")
-_SPANS = {"initial_backoff", "max_backoff", "open_for", "timeout"}  # seconds, or text such as "500ms"
+_SPANS = {"initial_backoff", "keepalive", "max_backoff", "open_for", "timeout"}  # seconds, or text such as "500ms"
 _EARLIER = {"condition": "when", "max_attempts": "max_retries", "kafka_input_topic": "input", "dlq_config": "dlq"}
 _WRONG = object()
 # So that the rest of a graph is checked too when these are missing.

@@ -21,7 +21,15 @@ import msgspec
 
 from redrive.errors import SettingsError
 from redrive.sources.pipeline.graph.model import MIB, RETRY_CODES, Tls
-from redrive.sources.pipeline.modules.failures import Remedy, Trouble, Word, failed_with, trouble_of
+from redrive.sources.pipeline.modules.failures import (
+    Remedy,
+    Trouble,
+    Word,
+    closes_connections,
+    failed_with,
+    trouble_of,
+)
+from redrive.sources.pipeline.modules.tls_probe import disagreement
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,7 +50,8 @@ class ModuleAddress(msgspec.Struct, frozen=True, kw_only=True):
     target: str  # `host:port`, `dns:///host:port` or `ipv4:a:port,b:port`: calls go round all addresses
     concurrency: int = 16  # calls at once, per engine
     max_message_bytes: int = 64 * MIB  # in either direction
-    keepalive: float = 300.0  # seconds between pings; servers refuse more frequent ones unless they are set up for it
+    keepalive: float = 300.0  # seconds between pings
+    ping_timeout: float = 20.0  # seconds without an answer to one, after which the connection is dead
     tls: Tls | None = None
 
 
@@ -63,6 +72,7 @@ class ModuleClient:
         self._call: Any = self._channel.unary_unary(_METHOD)  # bytes in, bytes out: the caller judges an answer
         self._slots = asyncio.Semaphore(address.concurrency)
         self._host = host_of(address.target)
+        self._look: asyncio.Task[str] | None = None
 
     async def process(
         self, request: bytes, *, timeout: float, retry_codes: Collection[str] = RETRY_CODES,  # noqa: ASYNC109 - the deadline travels with the call
@@ -91,46 +101,48 @@ class ModuleClient:
         found = trouble_of(code, text, trailers, retry_codes=retry_codes)
         if code == _UNAVAILABLE and self._host and not await _resolves(self._host):
             return Trouble(Remedy.HOLD, Word.HOST_NOT_FOUND, f"the host name {self._host!r} does not resolve")
+        if closes_connections(code, text) and (why := await self._disagreement()):
+            return Trouble(Remedy.HOLD, Word.TLS_FAILED, why)
         return found
+
+    async def _disagreement(self) -> str:
+        """Return why the module refuses this engine, if a look tells it; calls that fail together share one look."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(disagreement(self.address.target, self.address.tls))
+        return await asyncio.shield(self._look)
 
 
 class ModuleClients:
-    """The clients of a pipeline: one per address."""
+    """The clients of a pipeline: one per address, and those that it replaced until they are not used any more."""
 
     def __init__(self) -> None:
         self._clients: dict[ModuleAddress, ModuleClient] = {}
-        self._renewed: list[ModuleClient] = []  # with certificates of before; calls of theirs may be under way
+        self._open: list[ModuleClient] = []
 
     @property
-    def targets(self) -> set[str]:
-        """The targets that have an open channel."""
-        return {address.target for address in self._clients}
+    def targets(self) -> list[str]:
+        """The targets of all open channels."""
+        return [client.address.target for client in self._open]
 
     def at(self, address: ModuleAddress) -> ModuleClient:
         """Return the client of the module at *address*; one whose TLS files have changed gets a new channel."""
         found, files = self._clients.get(address), _read(address.tls)
-        if found is not None and found.files != files:
-            self._renewed.append(found)
-            found = None
-        if found is None:
+        if found is None or found.files != files:
             found = self._clients[address] = ModuleClient(address, files)
+            self._open.append(found)
         return found
 
-    def is_outdated(self, address: ModuleAddress) -> bool:
-        """Whether the TLS files of the module at *address* have changed since its channel was made."""
-        found = self._clients.get(address)
-        return found is not None and found.files != _read(address.tls)
-
-    async def keep(self, addresses: Collection[ModuleAddress]) -> None:
-        """Close the clients of all other addresses."""
-        for address in self._clients.keys() - set(addresses):
-            await self._clients.pop(address).close()
+    async def keep(self, used: Collection[ModuleClient]) -> None:
+        """Close all clients but those that are *used*."""
+        unused = [client for client in self._open if client not in used]
+        self._open = [client for client in self._open if client in used]
+        self._clients = {address: client for address, client in self._clients.items() if client in used}
+        for client in unused:
+            await client.close()
 
     async def close(self) -> None:
         """Close all channels."""
         await self.keep(())
-        while self._renewed:
-            await self._renewed.pop().close()
 
 
 def host_of(target: str) -> str:
@@ -178,7 +190,9 @@ def _options(address: ModuleAddress) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", address.max_message_bytes),
         ("grpc.max_receive_message_length", address.max_message_bytes),
         ("grpc.keepalive_time_ms", round(address.keepalive * 1000)),
-        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", round(address.ping_timeout * 1000)),
+        ("grpc.http2.ping_timeout_ms", round(address.ping_timeout * 1000)),  # what newer gRPC keeps to in its place
+        ("grpc.http2.max_pings_without_data", 0),  # 0: any number; a slow call sends no data between pings
         # A module that is back must be found within a node's own backoff, not within gRPC's two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),

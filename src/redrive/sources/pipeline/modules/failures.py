@@ -100,9 +100,14 @@ def trouble_of(code: str, text: str, trailers: Trailers = (), *, retry_codes: Co
         return Trouble(Remedy.HOLD, Word.TLS_FAILED, said)
     if code in retry_codes or _HTTP_503.search(said):
         wait, is_final = _asked(trailers)
-        hint = _CLOSED_WHY if _CLOSED.search(said) else ""
+        hint = _CLOSED_WHY if closes_connections(code, said) else ""
         return Trouble(Remedy.RETRY, _word(code, said), said + hint, wait, is_final)
     return Trouble(Remedy.HOLD if code in HOLD_CODES else Remedy.QUARANTINE, code, said)
+
+
+def closes_connections(code: str, text: str) -> bool:
+    """Whether a call failed because the module closes every connection: it refuses the engine, or ends."""
+    return code == "UNAVAILABLE" and bool(_CLOSED.search(text))
 
 
 def quarantined(word: str, text: str) -> Trouble:
