@@ -18,7 +18,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 SERVERS = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
 REDRIVE = [sys.executable, "-m", "redrive.cli"]
@@ -73,6 +73,8 @@ def messages(topic):
         partitions = reader.list_topics(topic, 10).topics[topic].partitions
         ends = [reader.get_watermark_offsets(TopicPartition(topic, number), 10) for number in partitions]
         return sum(high - low for low, high in ends)
+    except KafkaException:  # a topic that was only just made
+        return 0
     finally:
         reader.close()
 
