@@ -6,6 +6,8 @@
 .PHONY: help demo test check coverage bench torture docs up services clean lint
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export NO_MKDOCS_2_WARNING := 1
+# Tests start many hundreds of processes; without compiled files each would compile redrive anew, whatever a shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 ifdef PYTHON
 PYTHONS := $(PYTHON)

@@ -6,11 +6,12 @@ import faulthandler
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from tests.servers.lending import Lender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,21 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over the collected tests, which stay until the end."""
     gc.collect()
     gc.freeze()
+
+
+LENDER = pytest.StashKey[Lender]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist where to ask for the servers that all workers share; they end with the run."""
+    config: pytest.Config = node.config
+    if LENDER not in config.stash:
+        from tests.servers.kafka import lent  # noqa: PLC0415 - only who leads a run
+
+        config.stash[LENDER] = Lender(broker=lent)
+        config.add_cleanup(config.stash[LENDER].close)
+    node.workerinput["lender"] = config.stash[LENDER].address
 
 
 # A run whose tests are done ends within seconds, unless a test left a thread behind that never ends.

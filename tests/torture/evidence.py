@@ -17,7 +17,7 @@ from pathlib import Path
 
 import apsw
 import msgspec
-from tests.servers import kafka, postgres
+from tests.servers import kafka_files, postgres
 from tests.torture.nursery import ROOT
 
 FOLDER = Path(__file__).parent / "evidence"
@@ -100,7 +100,7 @@ def _versions(name: str) -> dict[str, str]:
         return {
             "python": platform.python_version(),
             **{each: version(each) for each in clients},
-            "kafka": kafka.VERSION,
+            "kafka": kafka_files.VERSION,
         }
     if not name.startswith("pg-"):
         return {"python": platform.python_version(), "apsw": apsw.apsw_version(), "sqlite": apsw.sqlite_lib_version()}

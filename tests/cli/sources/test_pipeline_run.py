@@ -12,9 +12,8 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from tests.servers.kafka import Broker
 from tests.servers.ports import free_port
-from tests.sources.kafka.needed import needed
+from tests.sources.kafka.shared import shared
 from tests.sources.pipeline.modules.scripted import serving
 from tests.sources.pipeline.scene import Scene, until
 
@@ -25,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def broker():
-    with needed(), Broker() as running:
+def broker(request):
+    with shared(request.config) as running:
         yield running
 
 
@@ -34,6 +33,7 @@ def broker():
 def scene(broker, request):
     with closing(Scene(broker.bootstrap, request.node.name)) as made:
         yield made
+        made.stage.clear(made.env)
 
 
 def command(scene, *words, **options):

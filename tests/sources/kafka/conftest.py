@@ -1,19 +1,18 @@
-"""One real broker for all tests of a run."""
+"""The broker that tests share, and a stage on it for each test."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
 import pytest
-from tests.servers.kafka import Broker
-from tests.sources.kafka.needed import needed
+from tests.sources.kafka.shared import shared
 from tests.sources.kafka.stage import Stage
 
 
 @pytest.fixture(scope="session")
-def broker():
+def broker(request):
     pytest.importorskip("confluent_kafka")
-    with needed(), Broker() as running:
+    with shared(request.config) as running:
         yield running
 
 
@@ -22,3 +21,4 @@ def stage(broker, request):
     """A topic of its own for the test, with what it takes to look at it from outside."""
     with closing(Stage(broker.bootstrap, request.node.name)) as made:
         yield made
+        made.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import time
 from itertools import count
@@ -29,7 +30,7 @@ class Stage:
 
     def __init__(self, bootstrap: str, name: str, replicas: int = 1) -> None:
         self.bootstrap, self.replicas = bootstrap, replicas
-        self.topic = f"{re.sub('[^a-z0-9_]+', '-', name.lower())[:120]}-{next(_NUMBERS)}"
+        self.topic = f"{re.sub('[^a-z0-9_]+', '-', name.lower())[:120]}-{unique()}"
         self.group = f"group-of-{self.topic}"
         self.dlq = f"{self.topic}.dlq"
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -60,6 +61,14 @@ class Stage:
             name, partitions, self.replicas, config={key.replace("_", "."): value for key, value in config.items()}
         )
         self.admin.create_topics([new])[name].result(LIMIT)
+        self.await_topics(name)
+
+    def await_topics(self, *names: str) -> None:
+        """Return once the broker shows all of *names*: its controller says that they are made a little before."""
+        end = time.monotonic() + LIMIT
+        while not {*names} <= self.topics().keys():
+            assert time.monotonic() < end, f"the broker does not show {names}"
+            time.sleep(0.01)
 
     def topics(self) -> dict[str, Any]:
         """Return every topic that the broker knows, with what it says of it."""
@@ -123,9 +132,20 @@ class Stage:
         asked = self.admin.describe_consumer_groups([self.group], request_timeout=ASKING)
         return len(patiently(lambda: asked[self.group].result(LIMIT)).members)
 
+    def clear(self, *names: str) -> None:
+        """Delete the topics of this stage, and those with one of *names*: many times a second a broker looks at all."""
+        mine = [topic for topic in self.topics() if any(name in topic for name in (self.topic, *names))]
+        for deleted in self.admin.delete_topics(mine).values() if mine else ():
+            deleted.exception(LIMIT)  # one that may not be deleted stays
+
     def close(self) -> None:
         if self._asker is not None:
             self._asker.close()
+
+
+def unique() -> str:
+    """Return an end for names on a broker that other processes use too."""
+    return f"{os.getpid()}-{next(_NUMBERS)}"
 
 
 def _ends(reader: Consumer, name: str) -> dict[int, int]:

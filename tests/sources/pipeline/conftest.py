@@ -1,19 +1,17 @@
-"""One real broker for all tests of a run, and a scene for each test."""
+"""The broker that tests share, and a scene on it for each test."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
 import pytest
-from tests.servers.kafka import Broker
-from tests.sources.kafka.client.test_forbidden import RULES
-from tests.sources.kafka.needed import needed
+from tests.sources.kafka.shared import shared
 from tests.sources.pipeline.scene import Scene
 
 
 @pytest.fixture(scope="session")
-def broker():
-    with needed(), Broker(**RULES) as running:
+def broker(request):
+    with shared(request.config) as running:
         yield running
 
 
@@ -22,3 +20,4 @@ def scene(broker, request):
     """An environment of its own for the test: its topics and groups are nobody else's."""
     with closing(Scene(broker.bootstrap, request.node.name)) as made:
         yield made
+        made.stage.clear(made.env)

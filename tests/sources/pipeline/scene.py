@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import re
 import time
-from itertools import count
 from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-from tests.sources.kafka.stage import BRISK, Stage
+from tests.sources.kafka.stage import BRISK, Stage, unique
 from tests.sources.kafka.stage import until as soon
 
 from redrive.sources.kafka.config import KafkaConfig
@@ -20,7 +19,6 @@ from redrive.sources.pipeline.engine.streams import new_stream
 from redrive.sources.pipeline.graph.model import Graph
 from redrive.sources.pipeline.protos.document_pb2 import DlqMessage, DoneRecord, PipeDoc, PipeStream
 
-_NUMBERS = count()
 QUICK = {"initial_backoff": 0.001, "max_backoff": 0.01}
 
 
@@ -29,7 +27,7 @@ class Scene:
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.bootstrap = bootstrap
-        self.env = f"{re.sub('[^a-z0-9]+', '-', name.lower())[:60]}-{next(_NUMBERS)}"
+        self.env = f"{re.sub('[^a-z0-9]+', '-', name.lower())[:60]}-{unique()}"
         self.stage = Stage(bootstrap, name)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.servers.kafka import Broker
+from tests.servers.kafka import RULES, Broker
 from tests.sources.kafka.needed import needed
 from tests.sources.kafka.stage import LIMIT, Stage, running, until
 
@@ -29,11 +29,6 @@ from redrive.sources.kafka.replay.filter import Filter
 from redrive.sources.kafka.replay.reader import Reader
 from redrive.sources.kafka.replay.replay import replay
 from redrive.stores.memory import MemoryStore
-
-RULES = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
 
 
 async def rule(stage: Stage, kind: ResourceType, name: str, **words: str) -> list[AclBinding]:
@@ -67,12 +62,6 @@ def every(kind: ResourceType, name: str) -> AclBindingFilter:
     return AclBindingFilter(kind, name, ResourcePatternType.LITERAL, None, None, *anything)
 
 
-async def create(stage: Stage, partitions: int = 1) -> None:
-    """Make its source; return once the broker shows it."""
-    stage.create(partitions)
-    await until(lambda: stage.topic in stage.topics())
-
-
 class Patient(SystemClock):
     """For it no time passes, so that it asks until there is an answer, however slow the machine is."""
 
@@ -88,17 +77,18 @@ async def start(stage: Stage, **settings: object) -> None:
     await asyncio.wait_for(stage.consumer(rejects, **settings).run(), LIMIT)
 
 
-@pytest.fixture(scope="module")
-def strict():
-    with needed(), Broker(**RULES) as broker:
-        yield broker
+@pytest.fixture
+async def guarded(stage):
+    """A source, on a broker with rules."""
+    stage.create(partitions=2)
+    return stage
 
 
 @pytest.fixture
-async def guarded(strict, request):
-    """A source, on a broker with rules."""
-    with closing(Stage(strict.bootstrap, request.node.name)) as stage:
-        await create(stage, partitions=2)
+async def alone(request):
+    """A source, on a broker whose rules for everything concern nobody else."""
+    with needed(), Broker(**RULES) as broker, closing(Stage(broker.bootstrap, request.node.name)) as stage:
+        stage.create(partitions=2)
         yield stage
 
 
@@ -172,17 +162,14 @@ async def test_a_topic_of_parked_keys_that_may_not_be_written_to_is_found_at_the
 
 
 @pytest.mark.slow
-async def test_a_dead_letter_topic_that_may_not_be_created_is_said_at_the_start_with_the_way_out(guarded):
+async def test_a_dead_letter_topic_that_may_not_be_created_is_said_at_the_start_with_the_way_out(alone):
     cluster = ResourceType.BROKER, "kafka-cluster"
-    await rule(guarded, ResourceType.TOPIC, guarded.dlq, DENY="CREATE", ALLOW="WRITE")
-    try:
-        await rule(guarded, *cluster, ALLOW="ALL", DENY="CREATE")
-        why = r"this client sees no dead-letter topic .* and cannot create it \(.*uthorization failed.*\); "
-        with pytest.raises(SourceError, match=f"{why}create it, allow this client to"):
-            await start(guarded)
-    finally:
-        await unrule(guarded, *cluster)
-    assert guarded.dlq not in guarded.topics()
+    await rule(alone, ResourceType.TOPIC, alone.dlq, DENY="CREATE", ALLOW="WRITE")
+    await rule(alone, *cluster, ALLOW="ALL", DENY="CREATE")
+    why = r"this client sees no dead-letter topic .* and cannot create it \(.*uthorization failed.*\); "
+    with pytest.raises(SourceError, match=f"{why}create it, allow this client to"):
+        await start(alone)
+    assert alone.dlq not in alone.topics()
 
 
 @pytest.mark.slow
@@ -200,7 +187,7 @@ async def test_a_client_that_may_write_and_nothing_else_starts_and_writes_its_de
 
 
 async def test_a_dead_letter_topic_that_somebody_makes_in_the_same_moment_is_used_as_it_is(stage):
-    await create(stage, partitions=3)
+    stage.create(partitions=3)
     made = DeadLetterTopics(stage.kafka(), Patient())
     known = made._list()
     stage.create(topic=stage.dlq, partitions=2)
@@ -209,7 +196,7 @@ async def test_a_dead_letter_topic_that_somebody_makes_in_the_same_moment_is_use
 
 
 async def test_a_dead_letter_topic_that_somebody_makes_in_the_same_moment_is_refused_if_it_is_compacted(stage):
-    await create(stage)
+    stage.create()
     made = DeadLetterTopics(stage.kafka(), Patient())
     known = made._list()
     stage.create(topic=stage.dlq, cleanup_policy="compact")
@@ -241,7 +228,7 @@ def test_a_node_that_never_knows_a_new_topic_keeps_nobody_from_starting(stage):
 
 
 async def test_what_may_be_written_is_asked_as_the_client_that_will_write(stage, monkeypatch):
-    await create(stage)
+    stage.create()
     stage.create(topic=stage.dlq)
     monkeypatch.setattr(topics, "_LIMIT", 2.0)
     as_another = {"security.protocol": "ssl", "enable.ssl.certificate.verification": False, "log_level": 0}
@@ -250,18 +237,17 @@ async def test_what_may_be_written_is_asked_as_the_client_that_will_write(stage,
 
 
 @pytest.mark.slow
-async def test_a_group_that_is_forbidden_is_named_as_the_cause(strict):
-    with closing(Stage(strict.bootstrap, "forbidden-group")) as stage:
-        stage.create()
-        stage.create(topic=stage.dlq)
-        for group in (Filter().group(stage.dlq), stage.group):
-            await rule(stage, ResourceType.GROUP, group, DENY="READ")
-        with pytest.raises(SourceError, match=r"Group authorization failed.*; allow this client the group"):
-            await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Filter())
-        with pytest.raises(SourceError, match=r"cannot consume .*; allow this client the group"):
-            await asyncio.wait_for(stage.consumer(print).run(), LIMIT)
-        with pytest.raises(SourceError, match=r"cannot collect .*; allow this client the group"):
-            await Collector(stage.kafka(), [stage.dlq], MemoryStore(), group=stage.group).run()
+async def test_a_group_that_is_forbidden_is_named_as_the_cause(stage):
+    stage.create()
+    stage.create(topic=stage.dlq)
+    for group in (Filter().group(stage.dlq), stage.group):
+        await rule(stage, ResourceType.GROUP, group, DENY="READ")
+    with pytest.raises(SourceError, match=r"Group authorization failed.*; allow this client the group"):
+        await asyncio.to_thread(replay, stage.kafka(), stage.dlq, Filter())
+    with pytest.raises(SourceError, match=r"cannot consume .*; allow this client the group"):
+        await asyncio.wait_for(stage.consumer(print).run(), LIMIT)
+    with pytest.raises(SourceError, match=r"cannot collect .*; allow this client the group"):
+        await Collector(stage.kafka(), [stage.dlq], MemoryStore(), group=stage.group).run()
 
 
 @pytest.mark.parametrize("where", ["answer", "question"])

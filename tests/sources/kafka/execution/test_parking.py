@@ -119,6 +119,7 @@ def test_a_record_that_was_parked_when_its_key_was_unparked_runs_and_does_not_pa
     assert parking._producer.flush(60) == 0
     parking.close()
     assert (published, again) == ([], [[late]])
+    stage.await_topics(f"{stage.dlq}.parked")
     assert parked_keys(config, stage.dlq) == {}
 
 

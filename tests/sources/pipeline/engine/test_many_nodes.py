@@ -128,9 +128,8 @@ async def test_missing_topics_are_created_unless_the_graph_says_not_to(scene):
         graph = scene.graph({"id": "parse", "module": module.target, "partitions": 3})
         async with running(scene.pipeline(graph)):
             pass
-    topics = scene.stage.topics()
-    assert len(topics[f"in.{scene.env}.parse"].partitions) == 3
-    assert {f"quarantine.{scene.env}.parse", f"done.{scene.env}", f"dlq.{scene.env}.parse"} <= topics.keys()
+    scene.stage.await_topics(f"quarantine.{scene.env}.parse", f"done.{scene.env}", f"dlq.{scene.env}.parse")
+    assert len(scene.stage.topics()[f"in.{scene.env}.parse"].partitions) == 3
 
 
 async def test_a_logical_failure_goes_on_to_the_next_node_with_its_error_in_the_history(scene):
