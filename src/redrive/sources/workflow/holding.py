@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _AGAIN = Policy(first=0.1, cap=5.0)  # when to ask a store that is away again
-_PATIENCE = 5.0  # seconds for which a cancelled caller waits for the store's answer
+PATIENCE = 5.0  # seconds for which a caller that was stopped waits for the store's answer
 
 
 async def unbroken(work: Coroutine[Any, Any, T]) -> T:
@@ -37,7 +37,7 @@ async def unbroken(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task}, timeout=_PATIENCE)
+        await asyncio.wait({task}, timeout=PATIENCE)
         if not task.cancel() and not task.cancelled():
             task.exception()  # the cancellation goes first; asyncio would complain about an error that nobody took
         raise

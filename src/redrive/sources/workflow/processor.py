@@ -24,7 +24,7 @@ from redrive.errors import StoreError
 from redrive.signals.log import write
 from redrive.sources.workflow import mapping
 from redrive.sources.workflow.breakers import Breakers, held_by
-from redrive.sources.workflow.holding import Holding, unbroken
+from redrive.sources.workflow.holding import PATIENCE, Holding, unbroken
 from redrive.sources.workflow.policies import MOST_RETRIES
 from redrive.sources.workflow.running import attempt
 from redrive.sources.workflow.telling import amounts_of
@@ -163,7 +163,7 @@ class RetryProcessor:
                 suspects: list[str] = []
                 return await self._run_together(suspects) + await self._run_alone(suspects)
             finally:
-                await self._give_back(self._held.of_cycles(), _SHUTDOWN)  # none, unless it was stopped
+                await self._let_go(self._held.of_cycles())  # none, unless it was stopped
 
     async def _run_together(self, suspects: list[str]) -> int:
         """Run what is due in parallel; *suspects* gets the tasks that are to run alone, which are given back."""
@@ -251,7 +251,7 @@ class RetryProcessor:
                     return None
                 return await self._attempted(claim, callback or self.callback, stays, by_hand=True)
             finally:
-                await self._give_back(self._held.of_letter(letter_id), _SHUTDOWN)  # none, unless it was cancelled
+                await self._let_go(self._held.of_letter(letter_id))  # none, unless it was cancelled
 
     async def _attempted(
         self, claim: Claim, callback: Callback | None, stays: str | None = None, *, by_hand: bool = False
@@ -294,6 +294,12 @@ class RetryProcessor:
     async def _give_back(self, claims: list[Claim], why: Interrupted) -> None:
         if claims:
             await unbroken(self._held.settle([(claim, self._decide(claim, why)) for claim in claims]))
+
+    async def _let_go(self, claims: list[Claim]) -> None:
+        """Give back what was stopped; if the store takes nothing, other processes take it when the leases end."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._give_back(claims, _SHUTDOWN)
 
     # ------------------------------------------------------------------ heartbeat and rescue
 

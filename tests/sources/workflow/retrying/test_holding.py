@@ -9,7 +9,7 @@ import pytest
 from tests.sources.workflow.samples import Callback, enqueue
 
 from redrive import Redrive
-from redrive.errors import StoreUnavailable
+from redrive.errors import StoreClosed, StoreUnavailable
 from redrive.workflow import DeadLetterQueue, DeadLetterStatus
 
 
@@ -37,8 +37,8 @@ class Slow:
 class Away:
     """A store that is away for the next calls of some names."""
 
-    def __init__(self, store) -> None:
-        self.behind, self.away = store, {}
+    def __init__(self, store, error=StoreUnavailable) -> None:
+        self.behind, self.away, self.error = store, {}, error
 
     def __getattr__(self, name):
         found = getattr(self.behind, name)
@@ -48,7 +48,7 @@ class Away:
         async def call(*given, **named):
             if self.away.get(name, 0) > 0:
                 self.away[name] -= 1
-                raise StoreUnavailable("the server is away")
+                raise self.error("the server is away")
             return await found(*given, **named)
 
         return call
@@ -138,6 +138,27 @@ async def test_what_runs_is_not_stopped_by_a_claim_that_the_store_does_not_answe
     assert (await dlq.get_statistics())["status_breakdown"] == {
         "pending": 1, "retrying": 0, "exhausted": 0, "completed": 2, "archived": 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_stop_ends_although_the_store_takes_nothing_back(app, by_hand):
+    away = Away(app.store, StoreClosed)
+    dlq = DeadLetterQueue(store=Redrive(store=away))
+    await enqueue(dlq, retry_policy="immediate")
+    began = asyncio.Event()
+
+    async def callback(task, repos):
+        began.set()
+        await asyncio.Event().wait()
+
+    acting = dlq.retry_task("wf_abc123", callback=callback) if by_hand else dlq.start_retry_processor(callback, 10)
+    running = asyncio.create_task(acting)
+    await asyncio.wait_for(began.wait(), 20)
+    away.away["settle"] = 1_000
+    running.cancel()
+    done, _ = await asyncio.wait({running, asyncio.create_task(dlq.stop_retry_processor())}, timeout=20)
+    assert len(done) == 2
+    assert running.cancelled() or not by_hand
 
 
 # ---------------------------------------------------------------------- what persons run
