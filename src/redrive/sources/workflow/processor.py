@@ -245,13 +245,14 @@ class RetryProcessor:
         *stays* is the policy's text of a task that was dead: if it fails, it is dead again, as it was.
         """
         async with self.kept_alive():
+            taken: list[Claim] = []
             try:
-                claim = await self._held.take(letter_id, by_hand=True)
-                if claim is None:
+                await self._held.take_by_hand(letter_id, taken)
+                if not taken:
                     return None
-                return await self._attempted(claim, callback or self.callback, stays, by_hand=True)
+                return await self._attempted(taken[0], callback or self.callback, stays, by_hand=True)
             finally:
-                await self._let_go(self._held.of_letter(letter_id))  # none, unless it was cancelled
+                await self._let_go(self._held.still(taken))  # none, unless it was cancelled
 
     async def _attempted(
         self, claim: Claim, callback: Callback | None, stays: str | None = None, *, by_hand: bool = False

@@ -183,6 +183,26 @@ async def test_one_manual_retry_that_ends_leaves_the_other_its_lease(app):
     assert await app.store.workers() == []
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_second_retry_of_a_task_that_this_process_runs_leaves_the_first_alone(dlq, by_hand):
+    await enqueue(dlq, retry_policy="immediate")
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def callback(task, repos):
+        began.set()
+        await goes_on.wait()
+
+    acting = dlq.retry_task("wf_abc123", callback=callback) if by_hand else dlq.run_cycle(callback)
+    first = asyncio.create_task(acting)
+    await asyncio.wait_for(began.wait(), 20)
+    second = await dlq.retry_task("wf_abc123", callback=Callback())
+    assert "is being retried by" in second["error"]
+    assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.RETRYING
+    goes_on.set()
+    await first
+    assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.COMPLETED
+
+
 async def test_a_manual_retry_goes_on_when_the_processor_stops_and_keeps_its_lease(app, clock):
     dlq = DeadLetterQueue(store=Redrive(store=app.store, sweep_seconds=0.01))
     began, goes_on = asyncio.Event(), asyncio.Event()
