@@ -58,6 +58,7 @@ class SettledRetry(NamedTuple):
     result: Any
     ran: bool = True  # False: it failed with a task that it waits for, or with its process
     by_hand: bool = False  # a person asked for it
+    was_dead: bool = False  # before this retry, too
     accepted: bool = True  # False: the claim was no longer held, so the store kept nothing of it
 
 
@@ -260,7 +261,8 @@ class RetryProcessor:
         """Run the callback on a claimed task and settle what came of it."""
         assert callback is not None  # noqa: S101 - the queue asks for it first
         outcome, result = await self._attempt(callback, claim.letter)
-        done = SettledRetry(claim, self._decide(claim, outcome, stays), outcome, result, by_hand=by_hand)
+        move, was_dead = self._decide(claim, outcome, stays), stays is not None
+        done = SettledRetry(claim, move, outcome, result, by_hand=by_hand, was_dead=was_dead)
         return await unbroken(self._concluded(done))
 
     async def _attempt(self, callback: Callback, letter: Letter) -> tuple[Outcome, Any]:
