@@ -2,7 +2,7 @@
 A process that retries tasks until it is killed: `python -m tests.sources.workflow.member URL`.
 
 It says "ready" once Python has imported everything, and begins when it is sent a line: how long a process takes to
-start then decides nothing.
+start then decides nothing. It ends when its standard input does, so that it does not outlive the test.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ async def callback(task: dict[str, int], _repos: list[str]) -> None:
 
 async def main(url: str) -> None:
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
+    if not await asyncio.to_thread(sys.stdin.readline):
+        return
     app = Redrive(url, lease_seconds=LEASE, sweep_seconds=SWEEP)
     dlq = DeadLetterQueue(store=app, concurrency=8)
     await dlq.start_retry_processor(callback, INTERVAL)
-    await asyncio.Event().wait()
+    await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":

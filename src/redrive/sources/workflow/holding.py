@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _AGAIN = Policy(first=0.1, cap=5.0)  # when to ask a store that is away again
-_PATIENCE = 5.0  # seconds for which a cancelled caller waits for the store's answer
+PATIENCE = 5.0  # seconds for which a caller that was stopped waits for the store's answer
 
 
 async def unbroken(work: Coroutine[Any, Any, T]) -> T:
@@ -37,7 +37,7 @@ async def unbroken(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task}, timeout=_PATIENCE)
+        await asyncio.wait({task}, timeout=PATIENCE)
         if not task.cancel() and not task.cancelled():
             task.exception()  # the cancellation goes first; asyncio would complain about an error that nobody took
         raise
@@ -63,9 +63,13 @@ class Holding:
         """Return the claims that no person runs."""
         return [claim for ref, claim in self._claims.items() if ref not in self._by_hand]
 
-    def of_letter(self, letter_id: str) -> list[Claim]:
-        """Return the claim on one letter, or nothing."""
-        return [claim for claim in self._claims.values() if claim.letter.id == letter_id]
+    def still(self, claims: list[Claim]) -> list[Claim]:
+        """Return those of *claims* that are held."""
+        return [claim for claim in claims if self._holds(claim)]
+
+    def _holds(self, claim: Claim) -> bool:
+        held = self._claims.get(claim.ref)
+        return held is not None and held.token == claim.token  # it may be a newer claim on the same task
 
     # ------------------------------------------------------------------ claiming
 
@@ -79,15 +83,21 @@ class Holding:
         self._claims |= {claim.ref: claim for claim in claims}
         return claims
 
-    async def take(self, letter_id: str, *, by_hand: bool = False) -> Claim | None:
+    async def take(self, letter_id: str) -> Claim | None:
         """Claim one pending task now, due or not; None if it is not pending or waits for others."""
-        return await unbroken(self._take(letter_id, by_hand=by_hand))
+        return await unbroken(self._take(letter_id))
 
-    async def _take(self, letter_id: str, *, by_hand: bool) -> Claim | None:
+    async def take_by_hand(self, letter_id: str, taken: list[Claim]) -> None:
+        """Claim one task as a person asked for it; *taken* gets the claim, also if the caller is cancelled."""
+        await unbroken(self._take(letter_id, taken))
+
+    async def _take(self, letter_id: str, by_hand: list[Claim] | None = None) -> Claim | None:
         claim = await self._home.store.take(letter_id, lease=self.lease, worker=self._name)
         if claim is not None:
             self._claims[claim.ref] = claim
-            self._by_hand |= {claim.ref} if by_hand else set()
+            if by_hand is not None:
+                self._by_hand.add(claim.ref)
+                by_hand.append(claim)
         return claim
 
     # ------------------------------------------------------------------ settling
@@ -131,8 +141,7 @@ class Holding:
 
     def _forget(self, claims: list[Claim]) -> None:
         for claim in claims:
-            held = self._claims.get(claim.ref)
-            if held is not None and held.token == claim.token:  # a newer claim on the same task stays
+            if self._holds(claim):
                 del self._claims[claim.ref]
                 self._by_hand.discard(claim.ref)
 

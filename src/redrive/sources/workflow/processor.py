@@ -24,7 +24,7 @@ from redrive.errors import StoreError
 from redrive.signals.log import write
 from redrive.sources.workflow import mapping
 from redrive.sources.workflow.breakers import Breakers, held_by
-from redrive.sources.workflow.holding import Holding, unbroken
+from redrive.sources.workflow.holding import PATIENCE, Holding, unbroken
 from redrive.sources.workflow.policies import MOST_RETRIES
 from redrive.sources.workflow.running import attempt
 from redrive.sources.workflow.telling import amounts_of
@@ -58,6 +58,7 @@ class SettledRetry(NamedTuple):
     result: Any
     ran: bool = True  # False: it failed with a task that it waits for, or with its process
     by_hand: bool = False  # a person asked for it
+    was_dead: bool = False  # before this retry, too
     accepted: bool = True  # False: the claim was no longer held, so the store kept nothing of it
 
 
@@ -163,7 +164,7 @@ class RetryProcessor:
                 suspects: list[str] = []
                 return await self._run_together(suspects) + await self._run_alone(suspects)
             finally:
-                await self._give_back(self._held.of_cycles(), _SHUTDOWN)  # none, unless it was stopped
+                await self._let_go(self._held.of_cycles())  # none, unless it was stopped
 
     async def _run_together(self, suspects: list[str]) -> int:
         """Run what is due in parallel; *suspects* gets the tasks that are to run alone, which are given back."""
@@ -245,13 +246,14 @@ class RetryProcessor:
         *stays* is the policy's text of a task that was dead: if it fails, it is dead again, as it was.
         """
         async with self.kept_alive():
+            taken: list[Claim] = []
             try:
-                claim = await self._held.take(letter_id, by_hand=True)
-                if claim is None:
+                await self._held.take_by_hand(letter_id, taken)
+                if not taken:
                     return None
-                return await self._attempted(claim, callback or self.callback, stays, by_hand=True)
+                return await self._attempted(taken[0], callback or self.callback, stays, by_hand=True)
             finally:
-                await self._give_back(self._held.of_letter(letter_id), _SHUTDOWN)  # none, unless it was cancelled
+                await self._let_go(self._held.still(taken))  # none, unless it was cancelled
 
     async def _attempted(
         self, claim: Claim, callback: Callback | None, stays: str | None = None, *, by_hand: bool = False
@@ -259,7 +261,8 @@ class RetryProcessor:
         """Run the callback on a claimed task and settle what came of it."""
         assert callback is not None  # noqa: S101 - the queue asks for it first
         outcome, result = await self._attempt(callback, claim.letter)
-        done = SettledRetry(claim, self._decide(claim, outcome, stays), outcome, result, by_hand=by_hand)
+        move, was_dead = self._decide(claim, outcome, stays), stays is not None
+        done = SettledRetry(claim, move, outcome, result, by_hand=by_hand, was_dead=was_dead)
         return await unbroken(self._concluded(done))
 
     async def _attempt(self, callback: Callback, letter: Letter) -> tuple[Outcome, Any]:
@@ -294,6 +297,12 @@ class RetryProcessor:
     async def _give_back(self, claims: list[Claim], why: Interrupted) -> None:
         if claims:
             await unbroken(self._held.settle([(claim, self._decide(claim, why)) for claim in claims]))
+
+    async def _let_go(self, claims: list[Claim]) -> None:
+        """Give back what was stopped; if the store takes nothing, other processes take it when the leases end."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._give_back(claims, _SHUTDOWN)
 
     # ------------------------------------------------------------------ heartbeat and rescue
 

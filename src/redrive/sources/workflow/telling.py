@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from redrive.core.decide import Succeeded
 from redrive.core.facts import Enqueued, TaskMoved
 from redrive.core.letter import Status
-from redrive.core.why import Why
 from redrive.signals.log import write
 from redrive.sources.workflow import mapping, policies
 from redrive.sources.workflow.types import DeadLetterStatus
 
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
-    from redrive.core.moves import Move
     from redrive.sources.workflow.port import Home
     from redrive.sources.workflow.processor import SettledRetry
     from redrive.sources.workflow.types import FailedTask
@@ -94,7 +92,7 @@ class Counting:
             self._tell.info("retry succeeded", task_id=letter.key)
             return
         category = str(move.failure.category) if move.failure is not None else ""
-        policy, is_over = str(policies.word_of(move.policy)), _is_over(move)
+        policy, is_over = str(policies.word_of(move.policy)), _is_exhausted_now(done)
         if done.ran:
             self._moved("retried", category, policy)
         if is_over:
@@ -118,15 +116,15 @@ def amounts_of(done: SettledRetry) -> dict[str, int]:
     amounts = {
         "retry_success": good,
         "retry_failed": done.ran and not good,
-        "exhausted": _is_over(done.move),
+        "exhausted": _is_exhausted_now(done),
         "manually_retried": done.by_hand,
     }
     return {name: 1 for name, counts in amounts.items() if counts}
 
 
-def _is_over(move: Move) -> bool:
-    """Whether a task is exhausted; one that can never succeed, or has the policy never, waits for a person instead."""
-    return move.to is Status.FAILED and move.why != Why.TERMINAL and not mapping.is_never(move.policy)
+def _is_exhausted_now(done: SettledRetry) -> bool:
+    """Whether a task became exhausted, and was not before; one with the policy never waits for a person instead."""
+    return done.move.to is Status.FAILED and not done.was_dead and not mapping.is_never(done.move.policy)
 
 
 def _traits(letter: Letter) -> tuple[str, str]:

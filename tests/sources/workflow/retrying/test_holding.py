@@ -9,7 +9,7 @@ import pytest
 from tests.sources.workflow.samples import Callback, enqueue
 
 from redrive import Redrive
-from redrive.errors import StoreUnavailable
+from redrive.errors import StoreClosed, StoreUnavailable
 from redrive.workflow import DeadLetterQueue, DeadLetterStatus
 
 
@@ -37,8 +37,8 @@ class Slow:
 class Away:
     """A store that is away for the next calls of some names."""
 
-    def __init__(self, store) -> None:
-        self.behind, self.away = store, {}
+    def __init__(self, store, error=StoreUnavailable) -> None:
+        self.behind, self.away, self.error = store, {}, error
 
     def __getattr__(self, name):
         found = getattr(self.behind, name)
@@ -48,7 +48,7 @@ class Away:
         async def call(*given, **named):
             if self.away.get(name, 0) > 0:
                 self.away[name] -= 1
-                raise StoreUnavailable("the server is away")
+                raise self.error("the server is away")
             return await found(*given, **named)
 
         return call
@@ -140,6 +140,27 @@ async def test_what_runs_is_not_stopped_by_a_claim_that_the_store_does_not_answe
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_stop_ends_although_the_store_takes_nothing_back(app, by_hand):
+    away = Away(app.store, StoreClosed)
+    dlq = DeadLetterQueue(store=Redrive(store=away))
+    await enqueue(dlq, retry_policy="immediate")
+    began = asyncio.Event()
+
+    async def callback(task, repos):
+        began.set()
+        await asyncio.Event().wait()
+
+    acting = dlq.retry_task("wf_abc123", callback=callback) if by_hand else dlq.start_retry_processor(callback, 10)
+    running = asyncio.create_task(acting)
+    await asyncio.wait_for(began.wait(), 20)
+    away.away["settle"] = 1_000
+    running.cancel()
+    done, _ = await asyncio.wait({running, asyncio.create_task(dlq.stop_retry_processor())}, timeout=20)
+    assert len(done) == 2
+    assert running.cancelled() or not by_hand
+
+
 # ---------------------------------------------------------------------- what persons run
 
 
@@ -160,6 +181,26 @@ async def test_one_manual_retry_that_ends_leaves_the_other_its_lease(app):
     goes_on.set()
     assert (await long)["success"]
     assert await app.store.workers() == []
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_second_retry_of_a_task_that_this_process_runs_leaves_the_first_alone(dlq, by_hand):
+    await enqueue(dlq, retry_policy="immediate")
+    began, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def callback(task, repos):
+        began.set()
+        await goes_on.wait()
+
+    acting = dlq.retry_task("wf_abc123", callback=callback) if by_hand else dlq.run_cycle(callback)
+    first = asyncio.create_task(acting)
+    await asyncio.wait_for(began.wait(), 20)
+    second = await dlq.retry_task("wf_abc123", callback=Callback())
+    assert "is being retried by" in second["error"]
+    assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.RETRYING
+    goes_on.set()
+    await first
+    assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.COMPLETED
 
 
 async def test_a_manual_retry_goes_on_when_the_processor_stops_and_keeps_its_lease(app, clock):

@@ -9,6 +9,7 @@ from tests.sources.workflow.samples import Callback, enqueue, failing
 
 from redrive import Redrive
 from redrive.core.breaker import BreakerRules
+from redrive.core.facts import TaskMoved
 from redrive.errors import Reject, SourceError, TaskNotFound
 from redrive.workflow import DeadLetterQueue, DeadLetterStatus
 
@@ -48,6 +49,17 @@ async def test_a_dead_task_stays_what_it_was_whatever_its_newest_error_is(dlq, o
     assert not (await dlq.retry_task("wf_abc123", callback=Callback(error)))["success"]
     task = await dlq.get_task("wf_abc123")
     assert (task.status, task.retry_policy, task.next_retry_at) == (status, before.retry_policy, None)
+
+
+async def test_a_task_is_counted_as_exhausted_once_however_often_it_is_retried_by_hand(dlq, app):
+    moved = []
+    app.hub.listen(lambda fact: moved.append(fact.event) if isinstance(fact, TaskMoved) else None)
+    await enqueue(dlq, max_retries=0)
+    for _ in range(2):
+        await dlq.retry_task("wf_abc123", callback=failing())
+    lifetime = (await dlq.get_statistics())["lifetime_stats"]
+    assert (lifetime["exhausted"], lifetime["retry_failed"], lifetime["manually_retried"]) == (1, 2, 2)
+    assert moved == ["enqueued", "exhausted", "retried", "retried"]
 
 
 async def test_an_exhausted_task_can_be_healed_by_hand(dlq):
