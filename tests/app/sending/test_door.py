@@ -71,6 +71,17 @@ async def test_enqueue_many_says_what_it_takes(app, given):
         await app.enqueue_many(given)
 
 
+@pytest.mark.parametrize("accepted", [1.5, "now", 10**18, True])
+def test_a_draft_was_accepted_at_a_time_in_microseconds_or_not_at_all(accepted):
+    with pytest.raises(DraftError, match="accepted_us is no time"):
+        Draft(ID, "q", "order", b"", accepted_us=accepted)
+
+
+async def test_no_sender_says_when_a_letter_was_accepted(app):
+    with pytest.raises(TypeError, match="accepted_us"):
+        app.draft("order", {}, accepted_us=1)
+
+
 # ---------------------------------------------------------------------- wrong types
 
 WRONG = [

@@ -86,7 +86,7 @@ async def test_a_hundred_senders_through_five_kills_lose_nothing_and_double_noth
     handled = (served.folder / "handled").read_text().split()
     # Not ==: an event may be handled and dead. A kill between the end of its handler and the commit that says so counts
     # as a loss, because no one can know how far it came. The first may strike any event, the second and the third only
-    # the one that runs alone; of five kills that is possible for one event, and rare.
+    # the one that runs alone; five kills can do that to two events, and rarely do it to one.
     assert {name for name, state in statuses.items() if state == "delivered"} <= set(handled)
-    assert found["failed"] <= 1
+    assert found["failed"] <= 2
     assert all(letter.losses == 3 for letter in await dead(served))  # its process died three times while it ran

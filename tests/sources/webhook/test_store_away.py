@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.sources.webhook.asgi import get, post
@@ -140,12 +143,19 @@ async def test_an_event_that_waited_in_the_spool_was_created_when_it_was_accepte
     inbox = Inbox(Redrive(store=store), [Source.plain(insecure=True)], workers="elsewhere", now=lambda: 1_000_000.123)
     async with inbox.lifespan():
         body = b'{"idempotency_key": "k-1", "event_type": "order.paid", "payload": 1}'
+        begun = datetime.now(UTC)
         kept = await post(inbox, "/webhooks", body)
+        ended = datetime.now(UTC)
         assert kept.json["created_at"] == "1970-01-12T13:46:40.123000Z"
         behind.shutter.unlink()
         async with asyncio.timeout(10):
             while (await store.spooled()).waiting:
                 await store.stepped()
         found = (await get(inbox.admin, f"/webhooks/{kept.json['id']}")).json
+        letter = await store.get(kept.json["id"])
+        with contextlib.closing(sqlite3.connect(f"file:{behind.path}?mode=ro", uri=True)) as database:
+            [(in_view, retry_after)] = database.execute("SELECT created_at, retry_after FROM events")
+    assert (begun <= letter.created_at <= ended < letter.updated_at, retry_after) == (True, None)
+    assert abs(datetime.fromisoformat(in_view) - letter.created_at) <= timedelta(milliseconds=1)
     assert found["created_at"] == kept.json["created_at"]
     assert found["updated_at"] > found["created_at"]

@@ -59,7 +59,11 @@ async def _gaps(
 
     with _progress(quiet=quiet) as step:
         numbers = await _numbers(store, source, step)
-        missing = [each for each in asked if await store.get(letter_id(key_of(source, each))) is None]
+        missing = []
+        for each in asked:
+            if await store.get(letter_id(key_of(source, each))) is None:
+                missing.append(each)
+            step(1)
     holes = [(low + 1, high - 1) for low, high in pairwise(numbers) if high > low + 1]
     return holes, missing, len(numbers)
 
@@ -86,7 +90,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int], object]]:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     screen = console()
-    columns = (SpinnerColumn(), TextColumn("{task.completed} letters read"))
+    columns = (SpinnerColumn(), TextColumn("{task.completed} letters looked at"))
     with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bar:
         task = bar.add_task("reading", total=None)
         yield lambda count: bar.advance(task, count)

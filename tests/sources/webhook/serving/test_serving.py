@@ -39,6 +39,17 @@ async def test_senders_and_operators_have_addresses_of_their_own():
         assert status(await talk(admin, request("/hooks/github", b"{}"))) == 405
 
 
+async def until_refused(host: str, port: int) -> None:
+    """Return once new connections are refused."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(host, port)
+            except OSError:
+                return
+            writer.close()
+
+
 async def test_it_ends_in_order_a_request_under_way_finishes_and_ready_says_why_not():
     app, inbox = made()
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -63,6 +74,7 @@ async def test_it_ends_in_order_a_request_under_way_finishes_and_ready_says_why_
     await until(inbox.reasons)
     ready = await talk(addresses[1], request("/ready", method="GET"))
     assert (status(ready), b"shutting down" in ready) == (503, True)
+    await until_refused(host, int(port))
     writer.write(whole[-2:])
     assert status(await reader.read()) == 202
     writer.close()

@@ -9,13 +9,14 @@ event is found by its id without a search. Knows no clock: the caller brings `no
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+
+import msgspec
 
 WINDOW = 600  # seconds within which the same bytes without an id are the same event
 _LONGEST = 200  # characters of an id that stand in a key; a longer one is hashed
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True):
     """The key of an event, its letter's id, and the id it would have had in the window before."""
 
     key: str

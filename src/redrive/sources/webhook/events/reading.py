@@ -24,7 +24,7 @@ _scalar = msgspec.json.Decoder(str | int)
 _UNREADABLE = (msgspec.DecodeError, RecursionError, ValueError)
 
 
-class Event(NamedTuple):
+class Event(msgspec.Struct, frozen=True):
     """What a sender says about its event; everything may be absent."""
 
     id: str | None = None

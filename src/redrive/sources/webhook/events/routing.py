@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -21,7 +23,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9._:-]")
 _LONGEST = 200  # characters of a kind
 
 
-class Route(NamedTuple):
+class Route(msgspec.Struct, frozen=True):
     """The kind of the letter, and whether this application can handle it."""
 
     kind: str

@@ -34,11 +34,11 @@ class Bodies:
         self._config = config
         self.held = 0  # bytes of bodies that are being read or handled
 
-    def refuse(self, headers: Sequence[tuple[bytes, bytes]], limit: int) -> Answer | None:
-        """Return the answer to headers that say enough, before a byte of the body is read."""
+    def refuse(self, headers: Sequence[tuple[bytes, bytes]], length: float, limit: int) -> Answer | None:
+        """Return the answer to headers that say enough, before a byte of the body, of *length* bytes, is read."""
         if len(headers) > self._config.max_header_count or _size(headers) > self._config.max_headers:
             return HEADERS_TOO_LARGE
-        return TOO_LARGE if announced(headers) > limit else None
+        return TOO_LARGE if length > limit else None
 
     async def read(self, receive: Receive, limit: int, room: Room, *, is_timed: bool = False) -> bytes | Answer:
         """

@@ -8,7 +8,10 @@ holds, and nothing is answered with a 2xx before the store has it. Knows no HTTP
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from redrive.core.letter import BYTES, JSON, Category, Draft, Failure
 from redrive.engine.clock import new_id
@@ -30,18 +33,18 @@ from redrive.sources.webhook.receiving.answers import (
     text_answer,
 )
 from redrive.sources.webhook.receiving.unpack import unpack
+from redrive.sources.webhook.source import Source
 from redrive.sources.webhook.status import RECEIVED, accepted_at, receipt_of
 from redrive.stores.spooling import spool_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from redrive.core.letter import Letter
     from redrive.sources.webhook.checking import Checker
     from redrive.sources.webhook.config import InboxConfig
     from redrive.sources.webhook.port import App
     from redrive.sources.webhook.signatures.verdict import Refusal
-    from redrive.sources.webhook.source import Source
 
 _LONGEST_MEDIA = 200  # characters of a content type
 _NO_HANDLER = Failure(
@@ -55,7 +58,7 @@ _NO_HANDLER = Failure(
 )
 
 
-class Arrived(NamedTuple):
+class Arrived(msgspec.Struct, frozen=True):
     """One request, read to its end; header names are lower case."""
 
     headers: Sequence[tuple[bytes, bytes]]
@@ -63,7 +66,7 @@ class Arrived(NamedTuple):
     body: bytes
 
 
-class SignedEvent(NamedTuple):
+class SignedEvent(msgspec.Struct, frozen=True):
     """A signed request, and what was read of it."""
 
     source: Source
@@ -116,7 +119,7 @@ class Intake:
             self.note(source, Result.TOO_LARGE if plain is TOO_LARGE else Result.INVALID)
             return plain
         if plain is not arrived.body:
-            arrived = arrived._replace(body=plain)
+            arrived = msgspec.structs.replace(arrived, body=plain)
         answer = self._answer_at_once(source, plain) if source.preset == "slack" else None
         return answer or await self._take_event(checker, arrived, now)
 

@@ -13,7 +13,7 @@ from redrive.failpoints import hit
 from redrive.sources.webhook.counts import Result
 from redrive.sources.webhook.receiving import answers
 from redrive.sources.webhook.receiving.answers import Answer, respond
-from redrive.sources.webhook.receiving.body import Bodies, Gone
+from redrive.sources.webhook.receiving.body import Bodies, Gone, announced
 from redrive.sources.webhook.receiving.intake import Arrived, Intake
 from redrive.sources.webhook.receiving.paths import TIMED, steps_of
 
@@ -49,7 +49,7 @@ class Receiver:
             headers = [(name.lower(), value) for name, value in scope["headers"]]
             limit = self._intake.limit(checker.source)
             try:
-                body = self.refuse(checker, headers) or await self.bodies.read(
+                body = self.refuse(checker, headers, announced(headers)) or await self.bodies.read(
                     receive, limit, room, is_timed=TIMED in scope
                 )
             except Gone:
@@ -62,9 +62,9 @@ class Receiver:
         await respond(send, answer)
         hit("inbox.answered")
 
-    def refuse(self, checker: Checker, headers: Sequence[tuple[bytes, bytes]]) -> Answer | None:
-        """Return the answer to headers that say enough, before a byte of the body is read."""
-        return self.bodies.refuse(headers, self._intake.limit(checker.source))
+    def refuse(self, checker: Checker, headers: Sequence[tuple[bytes, bytes]], length: float) -> Answer | None:
+        """Return the answer to headers that say enough, before a byte of the body, of *length* bytes, is read."""
+        return self.bodies.refuse(headers, length, self._intake.limit(checker.source))
 
     def note(self, checker: Checker, answer: Answer) -> None:
         """Count a request that was refused before it was complete."""

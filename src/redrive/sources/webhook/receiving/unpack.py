@@ -23,7 +23,10 @@ _BROKEN = refusal(400, "the body does not unpack by its content-encoding")
 
 def unpack(headers: Sequence[tuple[bytes, bytes]], body: bytes, limit: int) -> bytes | Answer:
     """Return the body as its sender wrote it, or the answer to one that does not unpack, or to too much."""
-    named = b",".join([value for name, value in headers if name == b"content-encoding"]).strip().lower()
+    found = [value for name, value in headers if name == b"content-encoding"]
+    if not found:
+        return body
+    named = b",".join(found).strip().lower()
     if named in (b"", b"identity"):
         return body
     if named not in _WBITS:

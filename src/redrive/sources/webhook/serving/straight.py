@@ -89,8 +89,8 @@ class StraightProtocol(BoundedProtocol):
             or b"#" in query
             or not (self.cycle is None or self.cycle.response_complete)
             or self.transport.is_closing()
-            or not 0 < announced(self.headers) <= _SMALL
-            or self.receiver.refuse(checker, self.headers) is not None
+            or not 0 < (length := announced(self.headers)) <= _SMALL
+            or self.receiver.refuse(checker, self.headers, length) is not None
         ):
             return None
         return StraightRequest(checker, query, self.receiver.bodies.room(), keep_alive=parser.should_keep_alive())

@@ -45,10 +45,9 @@ def from_hex(text: bytes) -> bytes | None:
     if not 0 < len(text) <= _LONGEST_HEX:
         return None
     try:
-        decoded = bytes.fromhex(text.decode("ascii"))
-    except ValueError:
+        return binascii.unhexlify(text) if text == text.lower() else None
+    except binascii.Error:
         return None
-    return decoded if decoded.hex().encode() == text else None
 
 
 def from_base64(text: bytes) -> bytes | None:

@@ -68,7 +68,7 @@ class Message(NamedTuple):
     url: str = ""  # the address that the sender used, for the schemes that sign it
 
 
-class Claimed(NamedTuple):
+class Claimed(msgspec.Struct, frozen=True):
     """What the sender says it signed, when, and the signatures it gives."""
 
     content: bytes
