@@ -11,7 +11,7 @@ from tests.sources.kafka.client.test_forbidden import rule, unrule
 from tests.sources.pipeline.modules.scripted import passed_on, serving
 from tests.sources.pipeline.scene import running, until
 
-from redrive.errors import SettingsError
+from redrive.errors import SettingsError, SourceError
 from redrive.sources.pipeline.admin.admin_desk import AdminDesk
 from redrive.sources.pipeline.engine import arrivals
 from redrive.sources.pipeline.engine import pipeline as engine
@@ -142,8 +142,55 @@ async def test_several_reloads_at_once_follow_each_other(scene):
             await until(lambda: len(scene.done()) == 1)
             ending = asyncio.create_task(pipeline.reload(graphs[0]))
             await asyncio.sleep(0)
-        await ending
-    assert {task.get_name() for task in asyncio.all_tasks()} & {"redrive-node-parse"} == set()
+        with pytest.raises(SourceError, match="the engine stops, and takes no other graph"):
+            await ending
+        assert pipeline.graph.version == 3
+    assert "redrive-node-parse" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_an_engine_that_is_stopped_during_a_reload_ends_after_the_documents_of_the_nodes_that_restart(scene):
+    opened = asyncio.Event()
+
+    async def slow(request, _context):
+        await opened.wait()
+        return passed_on(request)
+
+    async with serving(slow) as module:
+        graphs = [scene.graph({"id": "parse", "module": module.target, "timeout": 50 + n}) for n in range(2)]
+        pipeline = scene.pipeline(graphs[0])
+        async with running(pipeline) as task:
+            scene.send(graphs[0])
+            await until(lambda: module.calls)
+            reloading = asyncio.create_task(pipeline.reload(graphs[1]))
+            await until(lambda: not pipeline._runs)  # the node drains, and waits for its module
+            pipeline.stop()
+            for _ in range(1000):  # an engine that did not wait would close its channels meanwhile
+                await asyncio.sleep(0)
+            assert not task.done()
+            opened.set()
+            with pytest.raises(SourceError, match="the engine stops"):
+                await reloading
+            await task
+            assert "redrive-node-parse" not in {each.get_name() for each in asyncio.all_tasks()}
+    assert (len(module.calls), len(scene.done()), scene.committed("parse")) == (1, 1, 1)
+
+
+async def test_a_removed_node_whose_document_waits_for_its_next_call_keeps_its_channel(scene):
+    async def away(_request, context):
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+    async with serving(lambda request, _context: passed_on(request), away) as (quick, old):
+        parse = {"id": "parse", "module": quick.target}
+        dlq = {"initial_backoff": 60, "max_backoff": 60, "jitter": "none"}
+        before = scene.graph(parse, {"id": "embed", "module": old.target, "dlq": dlq}, edges=[("parse", "embed")])
+        pipeline = scene.pipeline(before)
+        async with running(pipeline):
+            scene.send(before)
+            await until(lambda: pipeline.counts["embed"].retried == 1)
+            await pipeline.reload(scene.graph(parse, version=2))
+            await pipeline._close_clients()
+            assert set(pipeline._clients.targets) == {quick.target, old.target}
+            assert [node.id for _, node in pipeline.draining] == ["embed"]
 
 
 def _renamed(stream):

@@ -162,7 +162,7 @@ class Pipeline:
         changed = [node.id for node in graph.nodes if node.id in self._runs and _differs(old, new, node)]
         await asyncio.gather(*(self._runs.pop(name).stop() for name in changed))
         if self._stopping.is_set():
-            return
+            raise SourceError("the engine stops, and takes no other graph")
         self._draining += [(self._runs.pop(name), old) for name in self._runs.keys() - graph.by_id.keys()]
         self._old.append(old)
         self._begin(new)
