@@ -70,7 +70,7 @@ class GraphReloads:
 
     async def _go_on_with(self, graph: Graph, by: str) -> None:
         await self._pipeline.reload(graph)
-        if self.store is not None and self._pipeline.graph is graph:  # an engine that stops takes no other graph
+        if self.store is not None:
             await self.store.record(by, "pipeline reload", f"{graph.id} version {graph.version}", 1, "")
 
 

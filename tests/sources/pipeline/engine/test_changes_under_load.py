@@ -11,10 +11,12 @@ from tests.sources.kafka.client.test_forbidden import rule, unrule
 from tests.sources.pipeline.modules.scripted import passed_on, serving
 from tests.sources.pipeline.scene import running, until
 
-from redrive.errors import SettingsError
+from redrive.errors import SettingsError, SourceError
 from redrive.sources.pipeline.admin.admin_desk import AdminDesk
 from redrive.sources.pipeline.engine import arrivals
 from redrive.sources.pipeline.engine import pipeline as engine
+from redrive.sources.pipeline.engine.draining import QuietSpell
+from redrive.sources.pipeline.engine.topics import prepare
 from redrive.sources.pipeline.protos import admin_pb2 as messages
 from redrive.sources.pipeline.protos.document_pb2 import PipeStream
 
@@ -142,8 +144,133 @@ async def test_several_reloads_at_once_follow_each_other(scene):
             await until(lambda: len(scene.done()) == 1)
             ending = asyncio.create_task(pipeline.reload(graphs[0]))
             await asyncio.sleep(0)
-        await ending
-    assert {task.get_name() for task in asyncio.all_tasks()} & {"redrive-node-parse"} == set()
+        with pytest.raises(SourceError, match="the engine stops, and takes no other graph"):
+            await ending
+        assert pipeline.graph.version == 3
+    assert "redrive-node-parse" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_an_engine_that_is_stopped_during_a_reload_ends_after_the_documents_of_the_nodes_that_restart(scene):
+    opened = asyncio.Event()
+
+    async def slow(request, _context):
+        await opened.wait()
+        return passed_on(request)
+
+    async with serving(slow) as module:
+        graphs = [scene.graph({"id": "parse", "module": module.target, "timeout": 50 + n}) for n in range(2)]
+        pipeline = scene.pipeline(graphs[0])
+        async with running(pipeline) as task:
+            scene.send(graphs[0])
+            await until(lambda: module.calls)
+            reloading = asyncio.create_task(pipeline.reload(graphs[1]))
+            await until(lambda: not pipeline._runs)  # the node drains, and waits for its module
+            pipeline.stop()
+            for _ in range(1000):  # an engine that did not wait would close its channels meanwhile
+                await asyncio.sleep(0)
+            assert not task.done()
+            opened.set()
+            with pytest.raises(SourceError, match="the engine stops"):
+                await reloading
+            await task
+            assert "redrive-node-parse" not in {each.get_name() for each in asyncio.all_tasks()}
+    assert (len(module.calls), len(scene.done()), scene.committed("parse")) == (1, 1, 1)
+
+
+async def test_a_removed_node_whose_document_waits_for_its_next_call_keeps_its_channel(scene):
+    async def away(_request, context):
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+    async with serving(lambda request, _context: passed_on(request), away) as (quick, old):
+        parse = {"id": "parse", "module": quick.target}
+        dlq = {"initial_backoff": 60, "max_backoff": 60, "jitter": "none"}
+        before = scene.graph(parse, {"id": "embed", "module": old.target, "dlq": dlq}, edges=[("parse", "embed")])
+        pipeline = scene.pipeline(before)
+        async with running(pipeline):
+            scene.send(before)
+            await until(lambda: pipeline.counts["embed"].retried == 1)
+            await pipeline.reload(scene.graph(parse, version=2))
+            await pipeline._close_clients()
+            assert set(pipeline._clients.targets) == {quick.target, old.target}
+            assert [node.id for _, node in pipeline.draining] == ["embed"]
+
+
+async def test_a_removed_node_is_there_for_documents_of_the_old_graph_that_come_to_it_later(scene):
+    opened = asyncio.Event()
+
+    async def slow(request, _context):
+        await opened.wait()
+        return passed_on(request)
+
+    async with serving(slow, lambda request, _context: passed_on(request)) as (parser, quick):
+        parse = {"id": "parse", "module": parser.target}
+        embed = {"id": "embed", "module": quick.target}
+        before = scene.graph(parse, embed, edges=[("parse", "embed")])
+        pipeline = scene.pipeline(before)
+        async with running(pipeline):
+            scene.send(before)
+            await until(lambda: parser.calls)
+            parts = pipeline._runs["embed"].consumer
+            await until(lambda: parts.partitions and all(each.lag == 0 for each in parts.partitions))
+            await pipeline.reload(scene.graph(parse, version=2))
+            pipeline.clock = Later(pipeline.clock)
+            for _ in range(3):
+                await pipeline._end_drained()
+            assert [node.id for _, node in pipeline.draining] == ["embed"]
+            opened.set()
+            await until(lambda: [list(done.processing_path) for done in scene.done()] == [["parse", "embed"]])
+            await until(lambda: not pipeline.draining)
+
+
+async def test_a_removed_node_that_has_no_partitions_yet_has_not_drained(scene):
+    async with serving() as module:
+        parse, embed = ({"id": name, "module": module.target} for name in ("parse", "embed"))
+        before = scene.graph(parse, embed, edges=[("parse", "embed")])
+        prepare(before, scene.kafka())
+        scene.put(scene.streams(before, 5), f"in.{scene.env}.embed")
+        pipeline = scene.pipeline(before)
+        async with running(pipeline):
+            await pipeline.reload(scene.graph(parse, version=2))
+            pipeline.clock = Later(pipeline.clock)
+            for _ in range(3):
+                await pipeline._end_drained()
+            await until(lambda: len(scene.done()) == 5)
+            await until(lambda: not pipeline.draining)
+
+
+def test_a_node_has_drained_once_nothing_has_come_for_three_seconds():
+    spell = QuietSpell()
+    looks = [(True, 10.0), (True, 12.9), (False, 12.95), (True, 13.5), (True, 16.4), (True, 16.5)]
+    assert [spell.is_over(quiet=quiet, now=now) for quiet, now in looks] == [False] * 5 + [True]
+
+
+async def test_a_held_node_that_changes_tries_at_once(scene):
+    async def denied(_request, context):
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no token")
+
+    async with serving(denied, lambda request, _context: passed_on(request)) as (old, new):
+        graph = scene.graph({"id": "parse", "module": old.target})
+        pipeline = scene.pipeline(graph)
+        async with running(pipeline):
+            scene.send(graph)
+            await until(lambda: pipeline.gate("parse").reason)
+            await pipeline.reload(scene.graph({"id": "parse", "module": new.target}))
+            assert pipeline.gate("parse").reason == ""
+            await until(lambda: len(scene.done()) == 1)
+
+
+class Later:
+    """A clock on which an hour passes between two looks."""
+
+    def __init__(self, clock):
+        self._clock, self._looks = clock, 0
+
+    def monotonic(self):
+        self._looks += 1
+        return self._clock.monotonic() + 3600 * self._looks
+
+    def __getattr__(self, name):
+        return getattr(self._clock, name)
 
 
 def _renamed(stream):

@@ -20,6 +20,7 @@ from redrive.sources.kafka.health import Health, judge
 from redrive.sources.pipeline.engine.arrivals import DocumentsByGrpc, not_started
 from redrive.sources.pipeline.engine.bodies import bodies_of
 from redrive.sources.pipeline.engine.counts import NodeCounts
+from redrive.sources.pipeline.engine.draining import QuietSpell
 from redrive.sources.pipeline.engine.gate import NodeGate
 from redrive.sources.pipeline.engine.node import NodeWorker, consumer_of
 from redrive.sources.pipeline.engine.old_bodies import delete_old_bodies
@@ -51,14 +52,13 @@ class NodeRun:
     """A node whose consumer runs."""
 
     def __init__(self, node: Node, worker: NodeWorker, consumer: ParallelConsumer) -> None:
-        self.node, self.worker, self.consumer = node, worker, consumer
+        self.node, self.worker, self.consumer, self._quiet = node, worker, consumer, QuietSpell()
         self.task = asyncio.create_task(consumer.run(), name=f"redrive-node-{node.id}")
 
-    @property
-    def is_drained(self) -> bool:
-        """Whether its topic is empty, as far as this engine's partitions go."""
+    def is_drained(self, now: float, *, awaited: int) -> bool:
+        """Whether its topic is empty, as far as this engine's partitions go; *awaited* documents may come to it."""
         parts = self.consumer.partitions
-        return bool(parts) and all(each.lag == 0 and not each.in_flight for each in parts)
+        return self._quiet.is_over(quiet=not awaited and bool(parts) and all(each.lag == 0 for each in parts), now=now)
 
     async def stop(self) -> None:
         """Drain, commit and leave the group."""
@@ -162,7 +162,7 @@ class Pipeline:
         changed = [node.id for node in graph.nodes if node.id in self._runs and _differs(old, new, node)]
         await asyncio.gather(*(self._runs.pop(name).stop() for name in changed))
         if self._stopping.is_set():
-            return
+            raise SourceError("the engine stops, and takes no other graph")
         self._draining += [(self._runs.pop(name), old) for name in self._runs.keys() - graph.by_id.keys()]
         self._old.append(old)
         self._begin(new)
@@ -244,8 +244,8 @@ class Pipeline:
                 raise SourceError(f"the consumer of node {run.node.id!r} has ended; start the engine again")
 
     async def _end_drained(self) -> None:
-        done = [pair for pair in self._draining if not pair[1].under_way and pair[0].is_drained]
-        for pair in done:
+        now = self.clock.monotonic()
+        for pair in [each for each in self._draining if each[0].is_drained(now, awaited=each[1].under_way)]:
             self._draining.remove(pair)
             await pair[0].stop()
             _log.warning("node %s has drained and is gone", pair[0].node.id)
