@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import os
 import sys
@@ -12,6 +13,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests.servers.lending import Lender
+from typer.main import get_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +63,14 @@ def _settings_of_the_developer_do_not_reach_the_tests() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("REDRIVE_")]:
             if not name.startswith("REDRIVE_TEST_"):
                 patch.delenv(name)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_made_once() -> Iterator[None]:
+    """Typer makes all commands anew for each one that a test runs in this process, which takes longer than most."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
         yield
 
 
