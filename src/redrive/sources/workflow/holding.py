@@ -149,6 +149,9 @@ class Holding:
 
     async def extend(self, *, takes_more: bool) -> None:
         """Give a sign of life and renew the leases; *takes_more*: this process runs cycles."""
+        await unbroken(self._extend(takes_more=takes_more))  # one that arrives late would undo `leave`
+
+    async def _extend(self, *, takes_more: bool) -> None:
         held = list(self._claims.values())
         kinds, queues = ((KIND,), (self._queue,)) if takes_more else ((), ())
         beat = WorkerBeat(name=self._name, kinds=kinds, queues=queues, in_flight=len(held))

@@ -34,6 +34,26 @@ class Slow:
         return call
 
 
+class Late(Slow):
+    """A store that does some calls late, also if their caller has gone meanwhile, as a server does."""
+
+    def __getattr__(self, name):
+        found = getattr(self.behind, name)
+        if name not in self.slow:
+            return found
+
+        async def do(*given, **named):
+            await self.may_answer.wait()
+            return await found(*given, **named)
+
+        async def call(*given, **named):
+            self.done.set()
+            self.late = asyncio.ensure_future(do(*given, **named))
+            return await asyncio.shield(self.late)
+
+        return call
+
+
 class Away:
     """A store that is away for the next calls of some names."""
 
@@ -180,6 +200,19 @@ async def test_one_manual_retry_that_ends_leaves_the_other_its_lease(app):
     assert await app.store.expired(10) == []
     goes_on.set()
     assert (await long)["success"]
+    assert await app.store.workers() == []
+
+
+async def test_a_sign_of_life_under_way_does_not_bring_a_process_back_that_has_signed_off(app):
+    late = Late(app.store, "extend")
+    dlq = DeadLetterQueue(store=Redrive(store=late))
+    await enqueue(dlq)
+    running = asyncio.create_task(dlq.retry_task("wf_abc123", callback=Callback()))
+    await asyncio.wait_for(late.done.wait(), 20)
+    await asyncio.wait({running}, timeout=0.5)
+    late.may_answer.set()
+    await running
+    await late.late
     assert await app.store.workers() == []
 
 
