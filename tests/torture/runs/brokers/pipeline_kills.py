@@ -119,7 +119,8 @@ def at_random(bootstrap: str, folder: Path, documents: int, kills: int, seed: in
         for round_ in range(kills):
             part = slice(documents * round_ // kills, documents * (round_ + 1) // kills)
             scene.put(streams[part], f"in.{scene.env}.parse")
-            time.sleep(chance.uniform(0.2, 1.5))  # a random moment
+            _work_goes_on(topics)
+            time.sleep(chance.uniform(0.0, 0.3))  # a random moment
             crew.kill_one()
             outcome.kills += 1
         _settle(topics, outcome, lambda: _placed(topics))
@@ -128,6 +129,15 @@ def at_random(bootstrap: str, folder: Path, documents: int, kills: int, seed: in
         _bring_home(crew, topics, outcome)
         _judge(scene, topics, outcome)
     return outcome
+
+
+def _work_goes_on(topics: Topics) -> None:
+    """Wait until an engine sends something: a kill while the group settles after the last one strikes nothing."""
+    topics.look()
+    before, end = topics.sent_on, time.monotonic() + PATIENCE
+    while topics.sent_on == before and time.monotonic() < end:
+        time.sleep(0.05)
+        topics.look()
 
 
 def _wanted(documents: int) -> set[Branch]:
