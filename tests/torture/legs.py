@@ -100,7 +100,7 @@ def _pipeline_kills(seed: int, cycles: int, folder: Path) -> Leg:
 
     with kafka.Broker() as broker:
         found = pipeline_kills.at_random(broker.bootstrap, folder, cycles, max(1, cycles // 200), seed)
-    counted = ("documents", "kills", "ended", "dead", "quarantined", "replayed", "readmitted")
+    counted = ("documents", "kills", "ended", "dead", "letters", "quarantined", "replayed", "readmitted")
     repeats = {f"repeats_{lane}": number for lane, number in found.repeats.items()}
     return Leg(cycles, {name: getattr(found, name) for name in counted} | repeats, found.problems)
 

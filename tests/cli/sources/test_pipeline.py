@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 
 from redrive.cli.pipeline import commands, run
-from redrive.cli.pipeline.shown import as_values, node_rows
+from redrive.cli.pipeline.shown import as_values, node_notes, node_rows
 from redrive.cli.pipeline.top import _frame, needs_a_look, rates
 from redrive.sources.pipeline.protos.admin_pb2 import NODE_STATE_RUNNING, EdgeStatus, ListNodesResponse, NodeStatus
 
@@ -101,6 +101,13 @@ async def test_a_watched_file_that_changes_asks_for_a_reload(tmp_path, monkeypat
             asked.clear()
     finally:
         watching.cancel()
+
+
+def test_nodes_say_why_they_stand_still_and_where_to_find_why_documents_are_in_quarantine():
+    nodes = [NodeStatus(node_id="a", reason="UNIMPLEMENTED: no"), NodeStatus(node_id="b", quarantine_depth=2)]
+    held, quarantined = node_notes([*nodes, NodeStatus(node_id="c", dlq_depth=1)])
+    assert held == "a: UNIMPLEMENTED: no"
+    assert quarantined.startswith("b: 2 in quarantine; `redrive pipeline peek b --quarantine` shows why")
 
 
 def test_the_nodes_that_need_a_look_are_above_and_rates_are_since_the_last_look():

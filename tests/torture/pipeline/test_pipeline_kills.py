@@ -25,4 +25,5 @@ def test_kill_9_of_engines_and_modules_at_random_loses_no_branch(tmp_path):
     assert outcome.ended == 4_000
     assert outcome.kills == 10
     assert outcome.readmitted >= outcome.quarantined >= 80  # of 100; calls of the others may have met dead modules
-    assert outcome.replayed >= outcome.dead >= 200  # each of these is at the end after its replay
+    assert outcome.dead >= 200
+    assert outcome.replayed >= outcome.letters >= 100  # each of these is at the end after its replay

@@ -25,7 +25,7 @@ def nodes(
     servers: ServersOption = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what waits at each node, how it does, and its oldest dead letter."""
-    from redrive.cli.pipeline.shown import as_values, node_rows
+    from redrive.cli.pipeline.shown import as_values, node_notes, node_rows
     from redrive.cli.tables import show_table
     from redrive.sources.pipeline.protos.admin_pb2 import ListNodesRequest
 
@@ -33,9 +33,8 @@ def nodes(
     if as_json:
         return emit(as_values(found))
     show_table("", *node_rows(found.nodes))
-    for each in found.nodes:
-        if each.reason:
-            note(f"{each.node_id}: {each.reason}")
+    for line in node_notes(found.nodes):
+        note(line)
     return None
 
 

@@ -69,6 +69,16 @@ def node_rows(
     return columns, rows
 
 
+def node_notes(nodes: Iterable[Any]) -> Iterator[str]:
+    """Yield why nodes stand still, and where to find why documents are in quarantine."""
+    for each in nodes:
+        if each.reason:
+            yield f"{each.node_id}: {each.reason}"
+        if each.quarantine_depth:
+            look = f"`redrive pipeline peek {each.node_id} --quarantine` shows why, `readmit` sends them back"
+            yield f"{each.node_id}: {each.quarantine_depth} in quarantine; {look}"
+
+
 def _rate(node: Any, per_second: Mapping[str, float] | None) -> str:
     rate = known(node, "rate") if per_second is None else per_second.get(node.node_id)
     return UNKNOWN if rate is None else f"{rate:.1f}"

@@ -62,6 +62,12 @@ def test_a_503_of_a_proxy_is_retried_whatever_code_it_comes_with():
     assert trouble_of("CANCELLED", "the module gave up").remedy is Remedy.QUARANTINE
 
 
+def test_a_cancelled_call_names_the_way_out():
+    assert "add CANCELLED to `retry_codes` of the node" in trouble_of("CANCELLED", "the server stops").text
+    assert trouble_of("CANCELLED", "the server stops", retry_codes=["CANCELLED"]).text == "the server stops"
+    assert trouble_of("INVALID_ARGUMENT", "no").text == "no"
+
+
 def test_a_node_has_its_own_retry_codes():
     own = {"NOT_FOUND", "PERMISSION_DENIED"}
     assert trouble_of("NOT_FOUND", "", retry_codes=own).remedy is Remedy.RETRY

@@ -8,8 +8,10 @@ is at the end. How often a branch was sent twice is counted, not judged.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -46,12 +48,17 @@ RETRIES = {"max_retries": 3, "initial_backoff": 0.02, "max_backoff": 0.2, "max_r
 
 
 class PipelineOutcome(msgspec.Struct, kw_only=True):
-    """What a run came to; *ended*, *dead* and *quarantined* are branches, *repeats* are messages by lane."""
+    """
+    What a run came to; *ended*, *dead* and *quarantined* are branches, *repeats* are messages by lane.
+
+    *letters* are the dead letters of *dead*: that of a document before the fan-out stands for two branches.
+    """
 
     documents: int
     kills: int = 0
     ended: int = 0
     dead: int = 0
+    letters: int = 0
     quarantined: int = 0
     replayed: int = 0
     readmitted: int = 0
@@ -94,10 +101,20 @@ class Crew:
 
     def kill_one(self, kind: str = "") -> None:
         """End one of them, or one of a *kind*, as a power cut would, and start another in its place."""
-        victim = self._running[self._chance.choice(sorted(name for name in self._running if name.startswith(kind)))]
-        victim.kill()
-        victim.wait()
+        name = self._chance.choice(sorted(name for name in self._running if name.startswith(kind)))
+        self._running[name].kill()
+        self._running[name].wait()
         self.complete()
+        if name.startswith("module"):
+            self._await(self._ports[int(name.rpartition("-")[2])])
+
+    def _await(self, port: int) -> None:
+        """Wait until a module listens: with one instance down at a time, calls find the other."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return
+            time.sleep(0.05)
 
     def _keep(self, name: str, module: str, *words: str) -> None:
         process = self._running.get(name)
@@ -119,7 +136,8 @@ def at_random(bootstrap: str, folder: Path, documents: int, kills: int, seed: in
         for round_ in range(kills):
             part = slice(documents * round_ // kills, documents * (round_ + 1) // kills)
             scene.put(streams[part], f"in.{scene.env}.parse")
-            time.sleep(chance.uniform(0.2, 1.5))  # a random moment
+            _work_goes_on(topics)
+            time.sleep(chance.uniform(0.0, 0.3))  # a random moment
             crew.kill_one()
             outcome.kills += 1
         _settle(topics, outcome, lambda: _placed(topics))
@@ -128,6 +146,15 @@ def at_random(bootstrap: str, folder: Path, documents: int, kills: int, seed: in
         _bring_home(crew, topics, outcome)
         _judge(scene, topics, outcome)
     return outcome
+
+
+def _work_goes_on(topics: Topics) -> None:
+    """Wait until an engine sends something: a kill while the group settles after the last one strikes nothing."""
+    topics.look()
+    before, end = topics.sent_on, time.monotonic() + PATIENCE
+    while topics.sent_on == before and time.monotonic() < end:
+        time.sleep(0.05)
+        topics.look()
 
 
 def _wanted(documents: int) -> set[Branch]:
@@ -181,7 +208,7 @@ def _sent_again(crew: Crew, lane: str) -> int:
 def _judge_lanes(topics: Topics, outcome: PipelineOutcome) -> None:
     """Before anything is healed: what modules refuse for good is where it belongs."""
     dead, aside = topics.put_aside("dlq"), topics.put_aside("quarantine")
-    outcome.dead, outcome.quarantined = len(dead), len(aside)
+    outcome.dead, outcome.letters, outcome.quarantined = len(dead), len(topics.places["dlq"]), len(aside)
     every = _wanted(outcome.documents)
     bad = {each for each in every if is_bad_input(each.number, SIDES[each.name])}
     _blame(outcome, "neither in quarantine nor in the DLQ", bad - aside - dead)  # its calls may have met dead modules

@@ -47,6 +47,8 @@ class Topics:
         self.sent: Counter[tuple[str, Branch, str]] = Counter()  # by topic, branch and replay
         self.places: dict[str, set[Branch]] = {"done": set(), "in": set(), "dlq": set(), "quarantine": set()}
         self.ends: list[DoneRecord] = []
+        self.sent_on = 0  # messages of engines: into every lane but the input of the first node
+        self._entry = f"in.{env}.{next(iter(nodes))}"
 
     def close(self) -> None:
         self._reader.close()
@@ -87,6 +89,7 @@ class Topics:
 
     def _note(self, message: Any, lane: str, branch: Branch, replay: str) -> None:
         self.places[lane].add(branch)
+        self.sent_on += message.topic() != self._entry
         self.sent[message.topic(), branch, replay] += 1
 
     @property

@@ -32,6 +32,10 @@ _REFUSED = re2.compile(r"(?i)connection refused|failed to connect to all address
 _NO_TLS = re2.compile(r"(?i)tls handshake failed|verification check failed|failed to create security handshaker")
 _CLOSED = re2.compile(r"(?i)connections to all backends failing.*socket closed")
 _CLOSED_WHY = "; the module may ask for TLS, or for a certificate of an authority that it trusts"
+_CANCELLED_WHY = (
+    "; a module that stops cancels calls that it has not begun: add CANCELLED to `retry_codes` of the node, and "
+    "readmit the document"
+)
 _HTTP_503 = re2.compile(r"(?i)http2? (header with )?status:? *503")
 _PUSHBACK, _DETAILS = "grpc-retry-pushback-ms", "grpc-status-details-bin"
 
@@ -102,7 +106,8 @@ def trouble_of(code: str, text: str, trailers: Trailers = (), *, retry_codes: Co
         wait, is_final = _asked(trailers)
         hint = _CLOSED_WHY if closes_connections(code, said) else ""
         return Trouble(Remedy.RETRY, _word(code, said), said + hint, wait, is_final)
-    return Trouble(Remedy.HOLD if code in HOLD_CODES else Remedy.QUARANTINE, code, said)
+    hint = _CANCELLED_WHY if code == "CANCELLED" else ""
+    return Trouble(Remedy.HOLD if code in HOLD_CODES else Remedy.QUARANTINE, code, said + hint)
 
 
 def closes_connections(code: str, text: str) -> bool:
