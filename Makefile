@@ -23,11 +23,14 @@ endif
 BENCH_VENV := .venv-bench
 
 BIN := $(VENV)/bin
-# Tests are I/O-bound, so run one xdist worker more than there are CPUs. Four at most, because each starts its own
-# servers, and a container may have fewer CPUs than its machine. `worksteal` rebalances between the workers.
+# Half of the time a test waits: for a server, a process, a timeout. So there are twice as many xdist workers as CPUs.
+# Four at most, because each starts PostgreSQL for itself, and a container may have fewer CPUs than its machine.
+# `worksteal` rebalances between the workers.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-WORKERS := $(if $(filter 1,$(CORES)),2,$(if $(filter 2,$(CORES)),3,4))
+WORKERS := $(if $(filter 1,$(CORES)),2,4)
 SPREAD := -n $(WORKERS) --dist worksteal
+# The files with torture in them: pytest need not read all the others to find it.
+TORTURE = $(shell grep -rl --include='test_*.py' 'mark\.torture' tests)
 TEST_EXTRAS := django,kafka,otel,pipeline,postgres,prometheus,psycopg,sentry,sqlalchemy,webhook,yaml
 
 help: ## list the commands
@@ -38,9 +41,9 @@ demo: $(VENV)/.core ## show letters, retries, dead letters and a replay on the e
 
 test: lint ## everything that CI runs: format, lint, types, rooms, all tests, docs
 	$(BIN)/pytest -q $(SPREAD) -m "not torture"
-ifneq ($(wildcard tests/torture*),)
-	$(BIN)/pytest -q -n 2 --dist worksteal -m "torture and not alone"
-	$(BIN)/pytest -q -m "torture and alone"
+ifneq ($(TORTURE),)
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "torture and not alone" $(TORTURE)
+	$(BIN)/pytest -q -m "torture and alone" $(TORTURE)
 endif
 	$(BIN)/mkdocs build --quiet --strict
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import sys
@@ -57,9 +58,15 @@ def test_only_code_that_needs_other_packages_is_not_run():
     }
 
 
+@functools.cache
+def commands():
+    """Return the command line as it can be looked at; making it takes longer than any test here."""
+    return typer.main.get_command(command_line)
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: value if isinstance(value, str) else None)
 def test_commands_and_options_that_pages_show_exist(page, command):
-    found = root = typer.main.get_command(command_line)
+    found = root = commands()
     words = [word for word in command[1:] if not word.startswith("-")]
     for word in words:
         if word in getattr(found, "commands", {}):

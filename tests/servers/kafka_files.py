@@ -123,6 +123,8 @@ def _fetch() -> None:
         raise Missing("Kafka's jars are not in the cache and Maven is not here; `apt-get install maven` brings it")
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE / "pom.xml").write_text(_POM)
+    for old in CACHE.glob("classes-*"):  # they belong to the very files that they were read from
+        old.unlink()
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={CACHE / 'jars'}"]
     done = fetching.run([maven, "-q", "-B", *goal], CACHE)
     if done.returncode:

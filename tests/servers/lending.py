@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import uuid
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Self
@@ -39,8 +40,8 @@ class Lender:
 
     def __init__(self, **servers: Callable[[], AbstractContextManager[str]]) -> None:
         self._servers, self._answers = servers, dict[str, Answer]()
-        self._listener = Listener(family="AF_UNIX", backlog=16)
-        self.address = str(self._listener.address)
+        self.address = f"\0redrive-test-lender-{uuid.uuid4()}"  # a name that the kernel frees, and no file
+        self._listener = Listener(self.address, family="AF_UNIX", backlog=16)
         self._thread = threading.Thread(target=self._serve, name="lender", daemon=True)
         self._thread.start()
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from tests.servers.ports import free_port
 from tests.sources.kafka.shared import shared
+from tests.sources.kafka.stage import LIMIT
 from tests.sources.pipeline.modules.scripted import serving
 from tests.sources.pipeline.scene import Scene, until
 
@@ -50,7 +51,7 @@ def write(path, scene, module, nodes=("parse",)):
 
 
 async def said(process):
-    return await asyncio.to_thread(lambda: msgspec.json.decode(process.communicate(timeout=60)[0]))
+    return await asyncio.to_thread(lambda: msgspec.json.decode(process.communicate(timeout=LIMIT)[0]))
 
 
 async def make_store(folder, monkeypatch):
@@ -69,7 +70,7 @@ async def audited(folder):
 
 
 async def answers(process):
-    text, _ = await asyncio.to_thread(process.communicate, timeout=60)
+    text, _ = await asyncio.to_thread(process.communicate, timeout=LIMIT)
     return msgspec.json.decode("[" + text.strip().replace("\n}\n{", "\n},\n{") + "]")
 
 
@@ -185,7 +186,7 @@ async def test_a_watched_graph_is_reloaded_when_its_file_changes_and_a_wrong_one
             await send()
             await until(lambda: len(scene.done()) == 2)
             engine.send_signal(signal.SIGTERM)
-            _, rest = await asyncio.to_thread(engine.communicate, timeout=60)
+            _, rest = await asyncio.to_thread(engine.communicate, timeout=LIMIT)
         finally:
             engine.kill()
             engine.wait()

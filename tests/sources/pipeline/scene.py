@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-from tests.sources.kafka.stage import BRISK, Stage, unique
+from tests.sources.kafka.stage import BRISK, LIMIT, Stage, unique
 from tests.sources.kafka.stage import until as soon
 
 from redrive.sources.kafka.config import KafkaConfig
@@ -86,7 +86,7 @@ class Scene:
         """Let *topic* take messages of up to *size* bytes."""
         change = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
-        self.stage.admin.incremental_alter_configs([resource])[resource].result(30)
+        self.stage.admin.incremental_alter_configs([resource])[resource].result(LIMIT)
 
     def committed(self, node: str, partitions: int = 2) -> int:
         """Return how many documents of a node's input topic are committed."""
@@ -106,12 +106,12 @@ async def running(pipeline: Pipeline):
         yield task
     finally:
         pipeline.stop()
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, LIMIT)
 
 
 async def started(pipeline: Pipeline, task: asyncio.Task[None]) -> None:
     """Wait until its nodes run: their topics exist then."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + LIMIT
     while len(pipeline._runs) < len(pipeline.graph.nodes):
         if task.done():
             task.result()
@@ -119,6 +119,6 @@ async def started(pipeline: Pipeline, task: asyncio.Task[None]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def until(condition: Any, limit: float = 60) -> None:
+async def until(condition: Any, limit: float = LIMIT) -> None:
     """Wait until *condition* holds."""
     await soon(condition, limit)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytest.importorskip("confluent_kafka")
 from tests.torture.runs.brokers import kafka_kills
 
-pytestmark = [pytest.mark.torture, pytest.mark.alone]
+pytestmark = pytest.mark.torture
 SEED = 20_260_401
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("confluent_kafka")
 pytest.importorskip("grpc")
 from tests.torture.runs.brokers import pipeline_kills
 
-pytestmark = [pytest.mark.torture, pytest.mark.alone]
+pytestmark = pytest.mark.torture
 
 
 def test_kill_9_of_engines_and_modules_at_random_loses_no_branch(tmp_path):

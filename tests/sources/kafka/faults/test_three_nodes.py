@@ -15,7 +15,7 @@ from redrive import Reject
 pytest.importorskip("confluent_kafka")
 from tests.servers.kafka_cluster import Cluster
 
-pytestmark = [pytest.mark.torture, pytest.mark.alone]
+pytestmark = pytest.mark.torture
 
 
 @pytest.fixture(scope="module")

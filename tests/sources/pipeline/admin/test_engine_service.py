@@ -16,6 +16,7 @@ import pytest
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from tests.servers.ports import free_port
+from tests.sources.kafka.stage import LIMIT
 from tests.sources.pipeline.documents.test_repository import KEYS
 from tests.sources.pipeline.engine.test_one_node import refusing
 from tests.sources.pipeline.modules.scripted import passed_on, serving
@@ -280,10 +281,10 @@ async def test_an_engine_killed_before_its_answer_leaves_the_document_to_the_cal
         request = node_request("parse")
         answering = asyncio.create_task(handed_over(address, request))
         with started(scene, graph, address, f"{step}=kill@1") as dying:
-            assert await asyncio.to_thread(dying.wait, 60) == -signal.SIGKILL
+            assert await asyncio.to_thread(dying.wait, LIMIT) == -signal.SIGKILL
         assert not answering.done()
         with started(scene, graph, address):
-            answer = await asyncio.wait_for(answering, 60)
+            answer = await asyncio.wait_for(answering, LIMIT)
     assert sorted(each.branch for each in answer.places) == ["1of2", "2of2"]
     assert {(done.stream_id, done.branch) for done in scene.done()} == {("s1", "1of2"), ("s1", "2of2")}
 

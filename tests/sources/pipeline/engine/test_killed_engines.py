@@ -14,6 +14,7 @@ import grpc
 import msgspec
 import pytest
 from tests.servers.ports import free_port
+from tests.sources.kafka.stage import LIMIT
 from tests.sources.pipeline.engine.one_engine import EXACTLY_ONCE
 from tests.sources.pipeline.modules.scripted import passed_on, serving
 from tests.sources.pipeline.scene import running, until
@@ -79,9 +80,9 @@ async def test_an_engine_killed_at_any_step_loses_no_branch(scene, step):
             pass  # makes the topics
         scene.send(graph, DOCUMENTS)
         dying = start(scene, graph, f"{step}=kill@7")
-        assert await asyncio.to_thread(dying.wait, 90) == -signal.SIGKILL
+        assert await asyncio.to_thread(dying.wait, LIMIT) == -signal.SIGKILL
         async with running(scene.pipeline(graph)):
-            await until(lambda: accounted(scene) == everything(DOCUMENTS), 90)
+            await until(lambda: accounted(scene) == everything(DOCUMENTS))
     for done in scene.done():
         side = "left" if done.branch == "1of2" else "right"
         assert [each.node_id for each in done.history] == ["parse", side, "join", "index"]
@@ -108,12 +109,12 @@ async def test_in_the_exactly_once_mode_an_engine_killed_at_every_step_sends_eac
         scene.send(graph, DOCUMENTS)
         for number, step in enumerate(TRANSACTION_STEPS):
             dying = start(scene, graph, f"{step}=kill@{2 + number % 3}", EXACTLY_ONCE)
-            assert await asyncio.to_thread(dying.wait, 90) == -signal.SIGKILL, step
+            assert await asyncio.to_thread(dying.wait, LIMIT) == -signal.SIGKILL, step
             scene.put([_numbered(each, DOCUMENTS + 10 * number) for each in scene.streams(graph, 10)],
                       f"in.{scene.env}.parse")  # fmt: skip
         sent = DOCUMENTS + 10 * len(TRANSACTION_STEPS)
         async with running(scene.pipeline(graph, exactly_once=True)):
-            await until(lambda: accounted(scene) | put_aside(scene) == everything(sent), 90)
+            await until(lambda: accounted(scene) | put_aside(scene) == everything(sent))
     ends = Counter((done.stream_id, done.branch) for done in scene.done())
     lanes = [("left", scene.dead), ("right", scene.quarantined)]
     aside = Counter((each.stream.stream_id, each.stream.branch) for node, read in lanes for each in read(node))
