@@ -42,7 +42,7 @@ async def patient(path):
     """A store whose last commits served eight callers each, and whose callers wait long for company."""
     store = SqliteStore(path, clock=SystemStoreClock())
     await store.open()
-    store._writer._sizes, store._writer._moment = (8, 8), 60.0
+    store._calls.writer._sizes, store._calls.writer._moment = (8, 8), 60.0
     yield store
     await store.close()
 
@@ -53,7 +53,7 @@ async def handed_in(store: SqliteStore) -> asyncio.Future:
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # the round has ended: it is handed over
     async with asyncio.timeout(30):
-        while not store._writer._waiting.empty():  # noqa: ASYNC110 - the thread has no event for it
+        while not store._calls.writer._waiting.empty():  # noqa: ASYNC110 - the thread has no event for it
             await asyncio.sleep(0)
     assert not waits.done()
     return waits
@@ -62,7 +62,7 @@ async def handed_in(store: SqliteStore) -> asyncio.Future:
 async def test_few_of_many_callers_wait_a_moment_for_the_others(patient, sql):
     some, ran = [asyncio.ensure_future(patient.put([draft(str(number))])) for number in range(3)], threading.Event()
     await asyncio.sleep(0)
-    patient._writer.submit(lambda _transaction: ran.set())
+    patient._calls.writer.submit(lambda _transaction: ran.set())
     await asyncio.sleep(0)
     assert not await asyncio.to_thread(ran.wait, 0.05)
     await asyncio.gather(*some, *(patient.put([draft(str(number))]) for number in range(3, 8)))
@@ -70,11 +70,11 @@ async def test_few_of_many_callers_wait_a_moment_for_the_others(patient, sql):
 
 
 async def test_callers_that_come_alone_do_not_wait_for_company(patient):
-    patient._writer._sizes = (1, 1)
+    patient._calls.writer._sizes = (1, 1)
     async with asyncio.timeout(30):
         for number in range(20):
             await patient.put([draft(str(number))])
-            patient._writer._moment = 60.0
+            patient._calls.writer._moment = 60.0
 
 
 async def test_a_sign_of_life_does_not_wait_for_company(patient):

@@ -33,9 +33,10 @@ async def test_a_failed_document_is_not_quoted_in_logs_and_metrics(scene, caplog
         pipeline = scene.pipeline(graph)
         async with running(pipeline):
             scene.stage.produce([{"value": MARK.encode(), "key": MARK.encode()}], topic=f"in.{scene.env}.parse")
-            scene.send(graph, type=kind, body=MARK.encode())
             counts = pipeline.counts["parse"]
-            await until(lambda: module.calls and counts.quarantined and (counts.failures or counts.reasons[kind]))
+            await until(lambda: counts.quarantined)  # before a document holds the node, and nothing moves
+            scene.send(graph, type=kind, body=MARK.encode())
+            await until(lambda: module.calls and (counts.failures or counts.reasons[kind]))
             registry = CollectorRegistry()
             registry.register(PipelineCollector(pipeline))
             metrics = generate_latest(registry).decode()
