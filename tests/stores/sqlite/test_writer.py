@@ -37,60 +37,6 @@ async def test_what_one_round_of_the_loop_hands_in_is_one_commit(path, sql):
     await store.close()
 
 
-@pytest.fixture
-async def patient(path):
-    """A store whose last commits served eight callers each, and whose callers wait long for company."""
-    store = SqliteStore(path, clock=SystemStoreClock())
-    await store.open()
-    store._calls.writer._sizes, store._calls.writer._moment = (8, 8), 60.0
-    yield store
-    await store.close()
-
-
-async def handed_in(store: SqliteStore) -> asyncio.Future:
-    """Return a put that the thread has taken, and that waits for company."""
-    waits = asyncio.ensure_future(store.put([draft("a")]))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)  # the round has ended: it is handed over
-    async with asyncio.timeout(30):
-        while not store._calls.writer._waiting.empty():  # noqa: ASYNC110 - the thread has no event for it
-            await asyncio.sleep(0)
-    assert not waits.done()
-    return waits
-
-
-async def test_few_of_many_callers_wait_a_moment_for_the_others(patient, sql):
-    some, ran = [asyncio.ensure_future(patient.put([draft(str(number))])) for number in range(3)], threading.Event()
-    await asyncio.sleep(0)
-    patient._calls.writer.submit(lambda _transaction: ran.set())
-    await asyncio.sleep(0)
-    assert not await asyncio.to_thread(ran.wait, 0.05)
-    await asyncio.gather(*some, *(patient.put([draft(str(number))]) for number in range(3, 8)))
-    assert sql("SELECT count(DISTINCT created_us) FROM letters") == [(1,)]
-
-
-async def test_callers_that_come_alone_do_not_wait_for_company(patient):
-    patient._calls.writer._sizes = (1, 1)
-    async with asyncio.timeout(30):
-        for number in range(20):
-            await patient.put([draft(str(number))])
-            patient._calls.writer._moment = 60.0
-
-
-async def test_a_sign_of_life_does_not_wait_for_company(patient):
-    waits = await handed_in(patient)
-    async with asyncio.timeout(30):
-        await patient.extend(WorkerBeat(name=WORKER, kinds=(), queues=()), [], lease=60.0)
-        await waits
-
-
-async def test_a_close_does_not_wait_for_company(patient):
-    waits = await handed_in(patient)
-    async with asyncio.timeout(30):
-        await patient.close()
-        await waits
-
-
 async def test_a_round_that_hands_in_very_much_is_several_commits_so_that_signs_of_life_get_between(path, sql):
     store = SqliteStore(path, clock=SystemStoreClock())
     await store.open()

@@ -39,7 +39,6 @@ MOST_OPERATIONS = 512  # in a transaction, beside what was handed over together 
 _HANDED = 64  # operations handed over together
 CHECKPOINT_PAGES = 4_000  # 16 MB of WAL
 COURTESY = 0.0005  # seconds left to another process between two transactions
-_LONGEST_MOMENT = 0.001  # seconds for which operations wait for company
 
 
 class Operation:
@@ -87,8 +86,6 @@ class Writer:
         self._pid = THIS.pid
         self._under_way: list[Operation] = []
         self._version = self._seen_version = 0
-        self._sizes = (0, 0)  # operations of the last two transactions
-        self._moment = 0.0  # seconds that operations may wait for company now
         self._thread = threading.Thread(target=self._work, name="redrive-writer", daemon=True)
         self._thread.start()
 
@@ -142,11 +139,9 @@ class Writer:
             operations = self._gather()
             if operations:
                 self._under_way = operations
-                began = time.monotonic()
                 self._commit_all(operations)
                 _answer(operations)
                 self._under_way = []
-                self._learn(len(operations), time.monotonic() - began)
                 self._afterwards()
             else:
                 self._look()
@@ -164,27 +159,12 @@ class Writer:
         _answer(left)
 
     def _gather(self) -> list[Operation]:
-        """Wait for an operation, then take all that wait, signs of life first; let few wait a moment for company."""
+        """Wait for an operation, then take all that wait, signs of life first."""
         found = list(self._waiting.get())
-        end = time.monotonic() + self._moment
         with contextlib.suppress(Empty):
             while len(found) < MOST_OPERATIONS:
-                found += self._waiting.get(timeout=max(0.0, end - time.monotonic()) if self._are_few(found) else 0.0)
+                found += self._waiting.get_nowait()
         return [self._urgent.popleft() for _ in range(len(self._urgent))] + found
-
-    def _are_few(self, found: list[Operation]) -> bool:
-        """
-        Whether more operations than these will come in a moment: callers that wait for each other's commits.
-
-        Many callers of which each waits for its commit come in two groups: while one is committed, the other hands in.
-        Without this the first to come is committed alone, all the others together, and the thread rests meanwhile.
-        """
-        return 0 < len(found) < sum(self._sizes) // 2 and not self._urgent and not self._closing
-
-    def _learn(self, size: int, seconds: float) -> None:
-        """Note how many operations a transaction had, and how long it took."""
-        self._sizes = (self._sizes[1], size)
-        self._moment = min(_LONGEST_MOMENT, seconds / 2)
 
     def _commit_all(self, operations: list[Operation], *, row_by_row: bool = False) -> None:
         problem = self._commit(operations, row_by_row=row_by_row)
