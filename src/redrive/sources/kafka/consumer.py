@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 import threading
-from queue import SimpleQueue
+from queue import Queue
 from typing import TYPE_CHECKING, get_args
 
 from confluent_kafka import KafkaException
@@ -127,7 +127,7 @@ class ParallelConsumer:
                 "start the consumer under `if __name__ == '__main__':`"
             )
         loop, clock, tracing = asyncio.get_running_loop(), SystemClock(), open_tracing(self._wants_tracing)
-        completions: Completions = SimpleQueue()
+        completions: Completions = Queue()
         parked = ParkedKeys()
         work = self._work_manager(completions, parked, clock)
         if tracing is not None:

@@ -10,7 +10,7 @@ Knows no worker.
 from __future__ import annotations
 
 import logging
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -54,7 +54,8 @@ _SUCCESS, _FAILURE = CompletionStatus.SUCCESS, CompletionStatus.FAILURE
 _IDLE, _BUSY = 0.05, 0.01  # seconds that a poll may wait
 _GLANCE = 1.0  # seconds between two updates of the status
 Revoked = tuple[Assignment, int]  # and how many of its records will have no completion
-Completions = SimpleQueue[list[CompletionEvent] | Revoked]
+# Not a SimpleQueue: its get(timeout=…) may wait for ever, with a negative timeout, if it ends in an unlucky moment.
+Completions = Queue[list[CompletionEvent] | Revoked]
 
 
 class BrokerPoller:
@@ -81,7 +82,7 @@ class BrokerPoller:
         is_stopping: Callable[[], bool] = lambda: False,
         tracing: OpenTelemetry | None = None,
     ) -> None:
-        self.completions = SimpleQueue() if completions is None else completions
+        self.completions = Queue() if completions is None else completions
         self._topics, self._group, self._kafka, self._execution = list(topics), group, kafka, execution
         self._work, self._clock, self._is_stopping = work, clock or SystemClock(), is_stopping
         self._partitions = Partitions()
