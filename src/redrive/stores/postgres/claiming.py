@@ -114,7 +114,7 @@ async def extend(calls: Calls, ticker: Ticker, beat: WorkerBeat, claims: Sequenc
     told = shared_state.told_by(beat, claims, noted)
 
     async def work(connection: Any, _again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-        tick = ticker.ask()
+        tick = ticker.ask(lease)
         clock, *renewed = await calls.fetch(connection, "extend", *told, *calls.now(), lease, *tick[:2])
         ticker.heard(tick, clock)
         return renewed

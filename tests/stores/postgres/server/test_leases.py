@@ -85,7 +85,7 @@ async def test_a_jump_of_the_servers_clock_does_not_keep_a_dead_workers_letter(s
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 async def test_a_claim_after_a_jump_lasts_its_lease(store, other, server, jump):
-    await other.expired(10)
+    await other.extend(BEAT, [], lease=2)
     jumping.jump(server, jump)
     await put(store, "a")
     began = time.monotonic()
@@ -135,6 +135,28 @@ class Hands:
 
     def __call__(self) -> float:
         return self.at
+
+
+async def test_an_outage_longer_than_a_lease_takes_no_letter_from_a_living_worker(store, other):
+    other._ticker = Ticker(manual=False, now=(now := Hands()))
+    await other.expired(10)
+    await put(store, "a")
+    [held] = await claim(store, lease=60)
+    now.at = 600.0  # the server was away so long, and the other process is the first to reach it
+    assert await other.expired(10) == []
+    now.at += 5.0
+    assert await other.expired(10) == []
+    assert await store.extend(BEAT, [held], lease=60) == []
+    assert await store.settle([(held, DELIVERED)]) == (True,)
+
+
+def test_a_tick_adds_at_most_a_third_of_the_lease_that_its_process_renews():
+    ticker = Ticker(manual=False, now=(now := Hands()))
+    ticker.heard(ticker.ask(), {"lease_us": 0, "moved": False})
+    now.at = 100.0
+    assert ticker.ask().passed == 20_000_000  # no beat yet: a third of the default lease
+    assert ticker.ask(lease=6.0).passed == 2_000_000
+    assert ticker.ask().passed == 2_000_000
 
 
 @pytest.mark.parametrize("ticks", [(0.0, 0.0005), (0.0, 1.5), (0.0, 3.0, 3.1), (0.0,)])

@@ -9,6 +9,9 @@ What passes between the move of one process and the first look of another is los
 next. So the process that moved it last goes on doing so, and another takes over only when that one has been silent for
 longer than its own ticks are apart. Without this, two processes that tick twice in a row would take turns in adding the
 moment between their two ticks, and the clock would all but stand still.
+
+Workers tick at least three times in a lease. A longer silence means that the server was away or that this process was
+stopped; no worker could renew its claims meanwhile, so one tick adds at most a third of a lease.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_LONGEST = 20.0  # seconds that a tick may add while this process has renewed no claim: a third of the default lease
 
 
 class Tick(NamedTuple):
@@ -40,16 +46,19 @@ class Ticker:
         self._moved_last = False  # whether this process moved it last, as far as it knows
         self._heard: float | None = None  # when the server answered last
         self._gaps: deque[float] = deque(maxlen=2)  # between ticks; two, because a beat and a sweep may fall together
+        self._longest = _LONGEST
 
-    def ask(self) -> Tick:
-        """Return by how much to move the clock on, in the moment in which that is sent."""
+    def ask(self, lease: float | None = None) -> Tick:
+        """Return by how much to move the clock on, in the moment in which that is sent; *lease* is that of a beat."""
         asked = self._now()
+        if lease is not None:
+            self._longest = lease / 3
         if self._heard is None or self._manual:
             return Tick(self._seen, 0, asked)
         self._gaps.append(asked - self._heard)
         passed = asked - self._since
         moves = self._moved_last or passed >= max(self._gaps)
-        return Tick(self._seen, round(passed * 1e6) if moves else 0, asked)
+        return Tick(self._seen, round(min(passed, self._longest) * 1e6) if moves else 0, asked)
 
     def heard(self, tick: Tick, clock: Any) -> None:
         """Note where the clock stands: as of when *tick* was asked if that moved it, otherwise as of the first look."""
