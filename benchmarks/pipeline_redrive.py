@@ -21,7 +21,7 @@ from benchmarks.letters import resident
 from benchmarks.pipeline_cases import document_of, speed
 from redrive.sources.kafka.config import KafkaConfig
 from redrive.sources.pipeline import Edge, Graph, Node, Pipeline
-from redrive.sources.pipeline.engine.streams import new_stream
+from redrive.sources.pipeline.engine.journey.streams import new_stream
 from redrive.sources.pipeline.engine.topics import prepare
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """
 The face users hold.
 
-Owns opening the store, sending letters and running workers; `engine/declared.py` keeps what the application declares.
-Each method is a few steps over store, desk and worker. Knows no rule.
+Owns sending letters and running workers; `engine/declared.py` keeps what the application declares, and `opening.py`
+its store. Each method is a few steps over store, desk and worker. Knows no rule.
 """
 
 from __future__ import annotations
@@ -10,12 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import threading
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
-from redrive.core.classify import HANDLER, RELAY
-from redrive.core.letter import Letter  # noqa: TC001 - the annotations of handlers are read at run time
-from redrive.desk.act import subscriptions
 from redrive.desk.act.plan import OFFER
 from redrive.desk.desk import Desk
 from redrive.drafts import drafts_of, make_draft
@@ -23,14 +19,12 @@ from redrive.engine.clock import SystemClock
 from redrive.engine.declared import Declared
 from redrive.engine.worker.facts import accepted
 from redrive.engine.worker.running import RunningWorkers
-from redrive.errors import HandlerError
+from redrive.opening import OpenedStore
 from redrive.settings import load
 from redrive.signals.hub import Hub
-from redrive.signals.log import log_facts, logs_routine
-from redrive.signals.tracing import open_tracing
 from redrive.stores.process import THIS
 from redrive.sync.calls import Sync
-from redrive.wiring import build_worker, open_outboxes, open_reporter, open_spooled
+from redrive.wiring import build_worker, open_outboxes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -38,7 +32,7 @@ if TYPE_CHECKING:
 
     from redrive.core.budget import BudgetRules
     from redrive.core.facts import Fact
-    from redrive.core.letter import Draft
+    from redrive.core.letter import Draft, Letter
     from redrive.core.policy.backoffs import Backoffs
     from redrive.core.sending import Publisher
     from redrive.drafts import DraftOptions
@@ -48,7 +42,6 @@ if TYPE_CHECKING:
     from redrive.engine.queue_limits import QueueLimits
     from redrive.settings import Settings
     from redrive.signals.otel import OpenTelemetry
-    from redrive.signals.sentry import SentryReporter
     from redrive.signals.tracing import Tracing
     from redrive.sources.outbox.connections import AsyncpgConnection, AwaitedConnection, BlockingConnection
     from redrive.sources.outbox.face import AsyncOutbox, Outbox
@@ -58,7 +51,6 @@ if TYPE_CHECKING:
     from redrive.wiring import WorkerParts
 
 F = TypeVar("F", bound="Callable[..., Any]")
-_LOOK_AGAIN = 0.002  # seconds between two looks while another task or thread opens the store
 
 
 class Redrive:
@@ -80,36 +72,32 @@ class Redrive:
         **settings: Any,
     ) -> None:
         self.settings: Settings = load(url=url, tracing=None if tracing is None else bool(tracing), **settings)
-        self.store: Store = store or open_spooled(self.settings)
         self.clock: Clock = clock or SystemClock()
         self.hub = Hub()
         self._declared = Declared()
         self.handlers: dict[str, Handler] = self._declared.handlers
         self._queue_of = self._declared.queue_of
-        self._on_open: list[Callable[[], Awaitable[None]]] = []
+        self._opened = OpenedStore(store, self.settings, self._declared, self.hub, tracing)
         self._outboxes: Outboxes | None = None
-        self._url = None if store else self.settings.url
-        self._opening = threading.Lock()
         self._offer = OFFER
-        self._opened_by = 0  # the process: what was opened before a fork is not for the child
         self._running = RunningWorkers()
-        self._reporters: list[SentryReporter] = []  # one at most, shared with the twin
-        self.tracing: OpenTelemetry | None = None  # known once the store is opened: the tracer may be set up late
-        self._wants_tracing: Tracing = tracing
         self._syncs: dict[bool, Sync] = {}  # by whether it needs connections of its own
+
+    @property
+    def store(self) -> Store:
+        """The store that keeps the letters; after a fork another one, once it is opened."""
+        return self._opened.store
+
+    @property
+    def tracing(self) -> OpenTelemetry | None:
+        """What traces letters, if the application asks for it; known once the store is opened."""
+        return self._opened.tracing
 
     # ------------------------------------------------------------------ declaring
 
     def handler(self, kind: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """Register the decorated function as the handler of *kind*; see `Options` for what it may say."""
-        if not isinstance(kind, str):  # `@app.handler` alone would put our decorator into the function's place
-            raise HandlerError(f"cannot register a handler of {kind!r}: name its kind, @app.handler('order.created')")
-
-        def register(function: F) -> F:
-            self.add_handler(kind, function, **options)
-            return function
-
-        return register
+        return self._declared.registering(kind, options)
 
     def add_handler(self, kind: str, function: Callable[..., Any], **options: Unpack[Options]) -> Handler:
         """
@@ -130,7 +118,7 @@ class Redrive:
 
     def on_open(self, prepare: Callable[[], Awaitable[None]]) -> None:
         """Await *prepare* each time after the store was opened, before a worker claims letters; sources use it."""
-        self._on_open.append(prepare)
+        self._opened.on_open(prepare)
 
     def publisher(self, kind: str, publisher: Publisher, **options: Unpack[Options]) -> Handler:
         """
@@ -139,12 +127,7 @@ class Redrive:
         A letter is delivered once the other side has confirmed it. What the publisher raises is a failed attempt;
         an error of category validation, permission or permanent makes the letter a dead letter at once.
         """
-
-        async def publish(letter: Letter) -> None:
-            await publisher.publish(letter)
-
-        options.setdefault("rules", RELAY)
-        return self.add_handler(kind, publish, **options)
+        return self._declared.add_publisher(kind, publisher, options)
 
     def relay(self, kind: str, relay: Publisher, **options: Unpack[Options]) -> Handler:
         """Do what `publisher` does, under the name that it had before; it goes with the next version."""
@@ -157,10 +140,7 @@ class Redrive:
         So `send_home("kafka", …)` sends collected letters of every topic back: those of `orders` have the kind
         `kafka.orders`. Its errors are judged by the rules of a handler, not by those of `publisher`.
         """
-        options.setdefault("queue", scheme)
-        options.setdefault("rules", HANDLER)
-        self.publisher(f"{scheme}.*", sender, **options)
-        return self.publisher(scheme, sender, **options)
+        return self._declared.send_home(scheme, sender, options)
 
     def queue(
         self,
@@ -233,9 +213,9 @@ class Redrive:
         Raise QueueFull, DraftError, LetterNotFound (an unknown `after`) or StoreUnavailable.
         """
         made = (make_draft(kind, payload, self._queue_of, **options),)
-        if self._opened_by != THIS.pid:
-            await self.open()
-        receipts = await self.store.put(made)  # not by enqueue_many: one coroutine less for each letter
+        if self._opened.opened_by != THIS.pid:
+            await self._opened.open()
+        receipts = await self._opened.store.put(made)  # not by enqueue_many: one coroutine less for each letter
         if self.hub.wants_routine:
             self._tell(made, receipts)
         return receipts[0]
@@ -243,9 +223,9 @@ class Redrive:
     async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Receipt]:
         """Keep all of *drafts* or none, in one transaction; any iterable of drafts will do."""
         made = drafts_of(drafts)
-        if self._opened_by != THIS.pid:
-            await self.open()
-        receipts = await self.store.put(made)
+        if self._opened.opened_by != THIS.pid:
+            await self._opened.open()
+        receipts = await self._opened.store.put(made)
         if self.hub.wants_routine:
             self._tell(made, receipts)
         return receipts
@@ -282,7 +262,7 @@ class Redrive:
 
     def _outbox_users(self) -> Outboxes:
         if self._outboxes is None or self._outboxes.store is not self.store:
-            self._trace()
+            self._opened.trace()
             self._outboxes = open_outboxes(self.store, self.draft, self.tracing)
         return self._outboxes
 
@@ -331,68 +311,25 @@ class Redrive:
 
     async def open(self) -> None:
         """Open the store and make the declared queues known; done by itself at first use."""
-        while not self._opening.acquire(blocking=False):  # noqa: ASYNC110 - others may open it on loops of their own
-            await asyncio.sleep(_LOOK_AGAIN)
-        try:
-            if self._opened_by != THIS.pid:
-                await self._open()
-        finally:
-            self._opening.release()
-
-    async def _opened(self) -> Store:
-        await self.open()
-        return self.store  # read after opening: a fork has a store of its own
-
-    async def _open(self) -> None:
-        if self._opened_by and self._url:  # forked: the parent's store is left alone, not even closed
-            self._parents, self.store = self.store, open_spooled(self.settings)
-        self._trace()
-        await self.store.open()
-        if self._declared.queues:
-            await self.store.declare(tuple(self._declared.queues.values()))
-        for wanted in self._declared.wanted_subscriptions():
-            await subscriptions.subscribe(self.store, wanted, by=self.settings.by or "app")
-        self.hub.listen(log_facts, routine=logs_routine())
-        self._report()
-        for prepare in self._on_open:
-            await prepare()
-        self._opened_by = THIS.pid
-
-    def _trace(self) -> None:
-        """Trace what goes in and out of the store, if the application traces."""
-        wanted = self.settings.tracing if self._wants_tracing is None else self._wants_tracing
-        self.tracing = self.tracing or open_tracing(wanted)
-        if self.tracing is not None:
-            self.store = self.tracing.watch(self.store)
-            self.hub.listen(self.tracing.count)
-
-    def _report(self) -> None:
-        """Tell Sentry of dead letters, if that is set; a fork has a reporter of its own."""
-        while self._reporters:
-            self.hub.unlisten(self._reporters.pop())
-        reporter = open_reporter(self.settings)
-        if reporter is not None:
-            self._reporters.append(reporter)
-            self.hub.listen(reporter, routine=False)
+        await self._opened.open()
 
     async def close(self) -> None:
         """Close the store; what was accepted stays."""
-        self._opened_by = 0
+        self._opened.opened_by = 0
         if self._outboxes is not None:
             await asyncio.to_thread(self._outboxes.close)  # it may wait for a server that is away
-        await self.store.close()
-        for reporter in self._reporters:
-            await asyncio.to_thread(reporter.close)
+        await self._opened.close()
 
     @contextlib.contextmanager
     def using(self, store: Store, clock: Clock) -> Iterator[None]:
         """Keep letters in *store* and go by *clock* within the block, as `redrive.testing` needs it."""
-        before = self.store, self.clock, self._opened_by, self._offer
-        self.store, self.clock, self._opened_by, self._offer = store, clock, 0, 0.0  # no worker runs by itself there
+        before = self.clock, self._offer
+        self.clock, self._offer = clock, 0.0  # no worker runs by itself there
         try:
-            yield
+            with self._opened.using(store):
+                yield
         finally:
-            self.store, self.clock, self._opened_by, self._offer = before
+            self.clock, self._offer = before
 
     async def __aenter__(self) -> Self:
         """Open it."""
@@ -408,7 +345,7 @@ class Redrive:
     @property
     def desk(self) -> Desk:
         """What an operator can do: list, group, explain, replay, archive, edit."""
-        return Desk(self._opened, by=self.settings.by or "app", announce=self.hub, offer=self._offer)
+        return Desk(self._opened.open, by=self.settings.by or "app", announce=self.hub, offer=self._offer)
 
     @property
     def sync(self) -> SyncRedrive:
@@ -417,7 +354,7 @@ class Redrive:
 
         A process may use it and `await app.…` at the same time, even if the store's connections belong to one loop.
         """
-        apart = self.store.features.one_loop and self._url is not None
+        apart = self.store.features.one_loop and self._opened.by_url
         if apart not in self._syncs:
             self._syncs[apart] = Sync(self._twin() if apart else self)
         return cast("SyncRedrive", self._syncs[apart])
@@ -425,8 +362,5 @@ class Redrive:
     def _twin(self) -> Redrive:
         """Return this application with connections of its own, for another event loop."""
         twin = copy.copy(self)
-        own = {"store": open_spooled(self.settings), "_opening": threading.Lock(), "_opened_by": 0}
-        twin.__dict__.update(
-            own, _outboxes=None, _running=RunningWorkers(), _on_open=[]
-        )  # sources prepare the original alone
+        twin.__dict__.update(_opened=self._opened.twin(), _outboxes=None, _running=RunningWorkers())
         return twin

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "src/redrive"
 FACES = ROOT / "sync/faces.py"
-LEFT_OUT = {"sync", "using", "parts"}  # the face itself, and what redrive.testing needs
+LEFT_OUT = {"sync", "using", "parts", "store", "tracing"}  # the face itself, and what redrive.testing needs
 HEAD = '''"""
 The types of `app.sync`, for editors and type checkers.
 

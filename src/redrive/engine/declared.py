@@ -7,10 +7,12 @@ declared. Knows no store: the application makes them known once a store is open.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.core.breaker import BreakerRules
 from redrive.core.budget import budget_of
+from redrive.core.classify import HANDLER, RELAY
+from redrive.core.letter import Letter  # noqa: TC001 - the annotations of handlers are read at run time
 from redrive.core.policy.backoffs import Backoffs
 from redrive.engine.handler import build_handler
 from redrive.engine.options import breaker_problems, with_defaults
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from redrive.core.budget import BudgetRules
+    from redrive.core.sending import Publisher
     from redrive.engine.handler import Handler
     from redrive.engine.options import BreakerOptions, Options
     from redrive.engine.queue_limits import QueueLimits
     from redrive.stores.contract import QueueSpec
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Declared:
@@ -55,6 +60,33 @@ class Declared:
         if handler.breaker is not None:
             self.breakers.setdefault(handler.breaker, BreakerRules())
         return handler
+
+    def registering(self, kind: str, options: Options) -> Callable[[F], F]:
+        """Return a decorator that keeps a function as the handler of *kind*, and leaves the function as it is."""
+        if not isinstance(kind, str):  # `@app.handler` alone would put our decorator into the function's place
+            raise HandlerError(f"cannot register a handler of {kind!r}: name its kind, @app.handler('order.created')")
+
+        def register(function: F) -> F:
+            self.add_handler(kind, function, options)
+            return function
+
+        return register
+
+    def add_publisher(self, kind: str, publisher: Publisher, options: Options) -> Handler:
+        """Keep *publisher* as the handler of *kind*, judged by the rules of a relay unless *options* say otherwise."""
+
+        async def publish(letter: Letter) -> None:
+            await publisher.publish(letter)
+
+        options.setdefault("rules", RELAY)
+        return self.add_handler(kind, publish, options)
+
+    def send_home(self, scheme: str, sender: Publisher, options: Options) -> Handler:
+        """Keep *sender* as the handler of *scheme* and of all kinds below it, in a queue of that name."""
+        options.setdefault("queue", scheme)
+        options.setdefault("rules", HANDLER)
+        self.add_publisher(f"{scheme}.*", sender, options)
+        return self.add_publisher(scheme, sender, options)
 
     def handler_defaults(self, name: str, options: Options) -> None:
         """Give *options* to the handlers of *name* and of kinds below it, also to those registered already."""

@@ -54,7 +54,10 @@ class MeasuredApp(Protocol):
     """What `serve` needs of an application; `redrive.Redrive` is one."""
 
     hub: Hub
-    store: Store
+
+    @property
+    def store(self) -> Store:
+        """The store that keeps the letters."""
 
 
 class FactCounter:

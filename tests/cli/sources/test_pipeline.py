@@ -9,9 +9,10 @@ from inspect import signature
 import msgspec
 from rich.console import Console
 
-from redrive.cli.pipeline import commands, run
-from redrive.cli.pipeline.shown import as_values, node_notes, node_rows
-from redrive.cli.pipeline.top import _frame, needs_a_look, rates
+from redrive.cli.pipeline import commands
+from redrive.cli.pipeline.operate.shown import as_values, node_notes, node_rows
+from redrive.cli.pipeline.operate.top import _frame, needs_a_look, rates
+from redrive.cli.pipeline.run import run
 from redrive.sources.pipeline.protos.admin_pb2 import NODE_STATE_RUNNING, EdgeStatus, ListNodesResponse, NodeStatus
 
 GRAPH = """

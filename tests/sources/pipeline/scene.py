@@ -14,8 +14,8 @@ from tests.sources.kafka.stage import BRISK, LIMIT, Stage, unique
 from tests.sources.kafka.stage import until as soon
 
 from redrive.sources.kafka.config import KafkaConfig
+from redrive.sources.pipeline.engine.journey.streams import new_stream
 from redrive.sources.pipeline.engine.pipeline import Pipeline
-from redrive.sources.pipeline.engine.streams import new_stream
 from redrive.sources.pipeline.graph.model import Graph
 from redrive.sources.pipeline.protos.document_pb2 import DlqMessage, DoneRecord, PipeDoc, PipeStream
 

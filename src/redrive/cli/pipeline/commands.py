@@ -5,14 +5,14 @@ from __future__ import annotations
 import typer
 
 from redrive.cli.pipeline.check import check
-from redrive.cli.pipeline.collect import collect
 from redrive.cli.pipeline.graph import graph
-from redrive.cli.pipeline.letters import peek, quarantine, readmit, replay
-from redrive.cli.pipeline.nodes import drain, nodes, pause, resume, trace
-from redrive.cli.pipeline.reload import reload
-from redrive.cli.pipeline.run import run
+from redrive.cli.pipeline.operate.letters import peek, quarantine, readmit, replay
+from redrive.cli.pipeline.operate.nodes import drain, nodes, pause, resume, trace
+from redrive.cli.pipeline.operate.reload import reload
+from redrive.cli.pipeline.operate.top import top
+from redrive.cli.pipeline.run.collect import collect
+from redrive.cli.pipeline.run.run import run
 from redrive.cli.pipeline.send import send
-from redrive.cli.pipeline.top import top
 
 app = typer.Typer(no_args_is_help=True, help="Run a graph of gRPC modules; check, draw and operate it.")
 _COMMANDS = (

@@ -77,8 +77,8 @@ def _tallies(path: Path | None) -> Tallies | None:
 
 def _live(ctx: typer.Context, engine: str) -> Tallies:
     """Return the counts of *engine*; dead letters and quarantine are what waits there now."""
-    from redrive.cli.pipeline.asking import asked
-    from redrive.cli.pipeline.shown import known
+    from redrive.cli.pipeline.operate.asking import asked
+    from redrive.cli.pipeline.operate.shown import known
     from redrive.sources.pipeline.graph.picture import EdgeTally, NodeTally, Tallies
     from redrive.sources.pipeline.protos.admin_pb2 import ListNodesRequest, NodeState
 

@@ -45,10 +45,16 @@ class App(Protocol):
     """An application that the inbox puts letters into."""
 
     settings: Any  # InboxSettings; a protocol cannot say that the inbox may also replace them
-    store: Store
     handlers: dict[str, Handler]
     hub: Hub
-    tracing: OpenTelemetry | None
+
+    @property
+    def store(self) -> Store:
+        """The store that keeps the letters."""
+
+    @property
+    def tracing(self) -> OpenTelemetry | None:
+        """What traces letters, if the application asks for it."""
 
     def queue(
         self, name: str, *, max_size: int | None = None, ordered: bool = False, rate: float | None = None

@@ -1,7 +1,7 @@
 """
 Letters in.
 
-Owns turning drafts into the columns of one call. The server finds out, in the same transaction,
+Owns the call that keeps drafts, and turning them into its columns. The server finds out, in the same transaction,
 which of them are duplicates, which queue is full and what a letter waits for.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import msgspec
 
 from redrive.core.letter import JSON, Priority, Status
@@ -19,20 +20,38 @@ from redrive.errors import LetterNotFound, QueueFull
 from redrive.stores import columns
 from redrive.stores.columns import AFTER_FAILURE
 from redrive.stores.contract import Receipt
+from redrive.stores.postgres.server.transaction import new_call
 from redrive.stores.postgres.settling import move_of
 from redrive.stores.postgres.texts import NONE, SHORT, Whole, is_odd, is_odd_name, name, unescape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import asyncpg
-
     from redrive.core.letter import Draft
+    from redrive.stores.postgres.server.calls import Calls
 
 _LATEST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 
 
 _TEXTS = ("queue", "kind", "content_type", "key", "idempotency_key", "policy", "origin", "handler", "tenant")
+
+
+async def put(calls: Calls, drafts: Sequence[Draft]) -> list[Receipt]:
+    """Keep *drafts*, all or none, in one transaction; after a lost answer the server still knows the call."""
+    call, noted = new_call(), dict[str, str]()
+    columns = columns_of(drafts, noted) if drafts else []
+
+    async def work(connection: Any, again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
+        if not drafts:
+            return []
+        try:
+            return await calls.fetch(connection, "put", call, again, *columns, calls.now().wall)
+        except asyncpg.PostgresError as error:
+            if (refused := refusal(error, noted)) is None:
+                raise
+            raise refused from None
+
+    return receipts_of(drafts, await calls.ask(work, noted=noted))
 
 
 def columns_of(drafts: Sequence[Draft], noted: dict[str, str]) -> list[Any]:

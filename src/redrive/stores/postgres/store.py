@@ -8,9 +8,8 @@ shared_state, finding) and in `functions`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import msgspec
 
 from redrive.failpoints import hit
@@ -25,7 +24,6 @@ from redrive.stores.postgres.server.calls import Calls
 from redrive.stores.postgres.server.connections import Server
 from redrive.stores.postgres.server.lease_clock import Ticker
 from redrive.stores.postgres.server.listening import Wire
-from redrive.stores.postgres.server.transaction import new_call
 from redrive.stores.postgres.sql import migrating
 from redrive.stores.postgres.sql.statements import statements
 from redrive.stores.wakeup import Wakeup
@@ -56,8 +54,6 @@ if TYPE_CHECKING:
         Want,
         WorkerBeat,
     )
-
-T = TypeVar("T")
 
 
 class PostgresStore:
@@ -126,20 +122,17 @@ class PostgresStore:
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; workers of the version before keep running. Return notes for the operator."""
-        return await self._server.ask_once(self._migrate)
 
-    async def _migrate(self, connection: Any, _again: bool) -> list[str]:  # noqa: FBT001 - as every work
-        await migrating.migrate(connection, self.schema)
-        return [] if (await self._calls.fetch(connection, "searchable"))[0][0] else [migrating.NO_TRIGRAMS]
+        async def work(connection: Any, _again: bool) -> list[str]:  # noqa: FBT001 - every work is called like this
+            await migrating.migrate(connection, self.schema)
+            return [] if (await self._calls.fetch(connection, "searchable"))[0][0] else [migrating.NO_TRIGRAMS]
+
+        return await self._server.ask_once(work)
 
     async def script(self) -> str:
         """Return what `migrate` would do, as SQL; nothing if the schema is up to date."""
-        found = await self._server.ask_once(self._version)
+        found = await self._server.ask_once(lambda each, _: migrating.version(each, self.schema))
         return migrating.script(self.schema, found)
-
-    async def _version(self, connection: Any, _again: bool) -> migrating.Found | None:  # noqa: FBT001 - as every work
-        async with connection.transaction():
-            return await migrating.version(connection, self.schema)
 
     # ------------------------------------------------------------------ letters in, work
 
@@ -147,28 +140,9 @@ class PostgresStore:
         """Keep *drafts*, all or none; durable once it returns."""
         hit("put.before")
         if any(draft.again for draft in drafts):
-            return await self._put_again(drafts)
-        call, noted = new_call(), dict[str, str]()
-        columns = putting.columns_of(drafts, noted) if drafts else []
-
-        async def work(connection: Any, again: bool) -> list[Any]:  # noqa: FBT001 - every work is called like this
-            if not drafts:
-                return []
-            try:
-                return await self._calls.fetch(connection, "put", call, again, *columns, self._calls.now().wall)
-            except asyncpg.PostgresError as error:
-                if (refused := putting.refusal(error, noted)) is None:
-                    raise
-                raise refused from None
-
-        duplicates = await self._calls.ask(work, noted=noted)
-        hit("put.after")
-        self._calls.counted()
-        self._wire.tell()
-        return putting.receipts_of(drafts, duplicates)
-
-    async def _put_again(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        receipts = await self._calls.once(answers.RECEIPTS, again.put, drafts)
+            receipts = await self._calls.once(answers.RECEIPTS, again.put, drafts)
+        else:
+            receipts = await putting.put(self._calls, drafts)
         hit("put.after")
         self._calls.counted()
         self._wire.tell()

@@ -53,6 +53,16 @@ def producer_settings(
     }
 
 
+def may_fit_unbatched(error: KafkaError, *, unbatched: bool) -> bool:
+    """
+    Whether *error* may mean a batch that is too large, so its messages are to be sent again by an unbatched producer.
+
+    What is sent again differs, because each sender confirms something else: one dead letter, one letter, the rest of a
+    page of a replay, or a whole transaction.
+    """
+    return not unbatched and error.code() in TOO_LARGE
+
+
 def transaction_settings(config: KafkaConfig, name: str, *, unbatched: bool) -> dict[str, Any]:
     """Return the settings of the exactly-once mode's producer, whose transactional id is *name*."""
     timeout = config.transaction_timeout_ms

@@ -18,7 +18,7 @@ from redrive.core.letter import Letter  # noqa: TC001 - handlers' annotations ar
 from redrive.errors import Reject, SourceError
 from redrive.failpoints import hit
 from redrive.signals.tracing import open_tracing
-from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
+from redrive.sources.kafka.client.settings import TOO_LARGE, may_fit_unbatched, producer_settings
 from redrive.sources.kafka.collect.convert import home_of, message_of, partition_of
 from redrive.sources.kafka.config_checks import topic_problem
 
@@ -100,9 +100,9 @@ class KafkaSender:
         try:
             await self._reported(topic, letter, partition, unbatched=False)
         except KafkaException as error:
-            if error.args[0].code() not in TOO_LARGE:
+            if not may_fit_unbatched(error.args[0], unbatched=False):
                 raise
-            await self._reported(topic, letter, partition, unbatched=True)  # its batch was too large; it may fit
+            await self._reported(topic, letter, partition, unbatched=True)
 
     async def _reported(self, topic: str, letter: Letter, partition: int, *, unbatched: bool) -> None:
         producer = self._connected(unbatched=unbatched)

@@ -22,7 +22,7 @@ from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.client.bounded import within
 from redrive.sources.kafka.client.errors import said
-from redrive.sources.kafka.client.settings import TOO_LARGE, transaction_settings
+from redrive.sources.kafka.client.settings import may_fit_unbatched, transaction_settings
 from redrive.sources.kafka.control.results import log_given_up
 from redrive.sources.kafka.control.transaction_parts import PartitionPart, RecordResult, outputs_of, part_of
 from redrive.sources.kafka.dead_letters.codec import codec_of, failed_record
@@ -283,7 +283,7 @@ class Transactions:
         self._existing.clear()  # one of them may have been deleted
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._room.shrink()
-        if error.code() in TOO_LARGE:
+        if may_fit_unbatched(error, unbatched=self._unbatched):
             self._unbatched = True
         if not self._abort(fatal=error.fatal()) and self._asked:
             self._in_doubt = parts

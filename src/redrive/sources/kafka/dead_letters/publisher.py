@@ -19,7 +19,7 @@ from redrive.core.decide import NextTry, next_try
 from redrive.core.trace_context import carrier_in, continuing
 from redrive.engine.clock import unix_ms
 from redrive.failpoints import hit
-from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
+from redrive.sources.kafka.client.settings import TOO_LARGE, may_fit_unbatched, producer_settings
 from redrive.sources.kafka.dead_letters.codec import codec_of, failed_record
 from redrive.sources.kafka.dead_letters.oversize import KEPT, least, pointing, spilled, without_ours
 from redrive.sources.kafka.health import DeadLetterCounts
@@ -219,8 +219,8 @@ class DeadLetterPublisher:
         return any(each.halts and each.record.assignment is assignment for each in self._unconfirmed)
 
     def _failed(self, letter: _Unconfirmed, error: KafkaError) -> None:
-        if error.code() in TOO_LARGE and not letter.unbatched:
-            letter.unbatched = True  # its batch was too large; it may fit
+        if may_fit_unbatched(error, unbatched=letter.unbatched):
+            letter.unbatched = True
             self._send(letter)
             return
         self.failures += 1

@@ -17,7 +17,7 @@ from redrive.core.trace_context import carrier_in
 from redrive.errors import SourceError
 from redrive.failpoints import hit
 from redrive.sources.kafka.client.errors import Heard, said
-from redrive.sources.kafka.client.settings import TOO_LARGE, producer_settings
+from redrive.sources.kafka.client.settings import may_fit_unbatched, producer_settings
 from redrive.sources.kafka.dead_letters.oversize import whole
 from redrive.sources.kafka.replay.filter import headers_home
 from redrive.sources.kafka.replay.reader import REQUEST
@@ -62,7 +62,7 @@ class ReplayProducer:
     def __init__(self, config: KafkaConfig, name: str, tracing: OpenTelemetry | None = None) -> None:
         self._config, self._name, self._heard, self._tracing = config, name, Heard(), tracing
         self._partitions: dict[str, int] = {}  # by topic
-        self._is_batch_too_large = False
+        self._may_fit_unbatched = False
         self._unbatched = False
         self._begin()
 
@@ -92,9 +92,9 @@ class ReplayProducer:
 
     def _stops_batching(self) -> bool:
         """Send each letter in a batch of its own from now on, if a batch was too large; return whether that is new."""
-        if self._unbatched or not self._is_batch_too_large:
+        if not self._may_fit_unbatched:
             return False
-        self._unbatched = True
+        self._may_fit_unbatched, self._unbatched = False, True
         self._begin()
         return True
 
@@ -151,7 +151,7 @@ class ReplayProducer:
             if error is None:
                 del waiting[id(one)]
             else:
-                self._is_batch_too_large = self._is_batch_too_large or error.code() in TOO_LARGE
+                self._may_fit_unbatched |= may_fit_unbatched(error, unbatched=self._unbatched)
                 refused.append(said(error, self._config, self._heard))
 
         try:

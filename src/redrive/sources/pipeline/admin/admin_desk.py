@@ -21,7 +21,7 @@ from redrive.sources.pipeline.admin.node_status import status_of
 from redrive.sources.pipeline.admin.pauses import pause_name, pauses_of
 from redrive.sources.pipeline.admin.shown import branch_message, graph_message, letter_message, progress_message
 from redrive.sources.pipeline.admin.trace import WITHIN, trace
-from redrive.sources.pipeline.engine.streams import instant
+from redrive.sources.pipeline.engine.journey.streams import instant
 from redrive.sources.pipeline.protos import admin_pb2 as messages
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redrive.sources.pipeline.engine.streams import instant
+from redrive.sources.pipeline.engine.journey.streams import instant
 from redrive.sources.pipeline.protos import admin_pb2 as messages
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.duration_pb2 import Duration
 
-from redrive.sources.pipeline.engine.streams import instant
+from redrive.sources.pipeline.engine.journey.streams import instant
 from redrive.sources.pipeline.graph import names
 from redrive.sources.pipeline.protos import admin_pb2 as messages
 from redrive.sources.pipeline.protos import engine_pb2, graph_pb2

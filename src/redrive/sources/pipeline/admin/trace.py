@@ -22,8 +22,8 @@ from redrive.sources.pipeline.admin.lanes.jobs import lane_of
 from redrive.sources.pipeline.admin.lanes.lane_letter import doc_id_of, letter_in
 from redrive.sources.pipeline.admin.lanes.ledger import LaneLedger
 from redrive.sources.pipeline.admin.lanes.processed import processed
+from redrive.sources.pipeline.engine.journey.streams import document_of
 from redrive.sources.pipeline.engine.node import group_of
-from redrive.sources.pipeline.engine.streams import document_of
 from redrive.sources.pipeline.graph import names
 from redrive.sources.pipeline.protos.document_pb2 import DoneRecord, PipeStream
 

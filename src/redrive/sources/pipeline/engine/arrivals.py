@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.engine.clock import unix_ms
 from redrive.errors import SettingsError, SourceError
-from redrive.sources.pipeline.engine.dead_letters import BY_GRPC
 from redrive.sources.pipeline.engine.gate import PartitionLeft
+from redrive.sources.pipeline.engine.journey.dead_letters import BY_GRPC
+from redrive.sources.pipeline.engine.journey.streams import instant
+from redrive.sources.pipeline.engine.journey.travel import StepCall
 from redrive.sources.pipeline.engine.outputs import TooLarge
 from redrive.sources.pipeline.engine.sending import entering_document, entry_node, sent_document
-from redrive.sources.pipeline.engine.streams import instant
-from redrive.sources.pipeline.engine.travel import StepCall
 from redrive.sources.pipeline.modules.failures import StepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Mapping
 
     from redrive.core.trace_context import Carrier
+    from redrive.sources.pipeline.engine.journey.travel import Traveller
     from redrive.sources.pipeline.engine.outputs import ConfirmedOutputs
     from redrive.sources.pipeline.engine.sending import SentDocument
-    from redrive.sources.pipeline.engine.travel import Traveller
     from redrive.sources.pipeline.graph.model import Graph, Node
     from redrive.sources.pipeline.protos.document_pb2 import PipeDoc, PipeStream
     from redrive.sources.pipeline.protos.engine_pb2 import BranchPlace

@@ -22,8 +22,8 @@ from redrive.sources.kafka.config import ExecutionConfig
 from redrive.sources.kafka.consumer import ParallelConsumer
 from redrive.sources.kafka.execution.handlers import record_handler
 from redrive.sources.kafka.records.dead_letter import DeadLetterNames
-from redrive.sources.pipeline.engine.dead_letters import CameFrom, DlqCodec
-from redrive.sources.pipeline.engine.travel import StepCall
+from redrive.sources.pipeline.engine.journey.dead_letters import CameFrom, DlqCodec
+from redrive.sources.pipeline.engine.journey.travel import StepCall
 from redrive.sources.pipeline.graph import names
 from redrive.sources.pipeline.modules.failures import StepFailed, Word, failed_with, quarantined
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from redrive.sources.kafka.records.output import Output
     from redrive.sources.kafka.records.record import Record
     from redrive.sources.pipeline.engine.counts import NodeCounts
-    from redrive.sources.pipeline.engine.travel import Send, Traveller
+    from redrive.sources.pipeline.engine.journey.travel import Send, Traveller
     from redrive.sources.pipeline.graph.model import Graph, Node
 
 _log = logging.getLogger("redrive.pipeline")

@@ -18,17 +18,17 @@ from redrive.signals.tracing import open_tracing
 from redrive.sources.kafka.config import KafkaConfig
 from redrive.sources.kafka.health import Health, judge
 from redrive.sources.pipeline.engine.arrivals import DocumentsByGrpc, not_started
-from redrive.sources.pipeline.engine.bodies import bodies_of
 from redrive.sources.pipeline.engine.counts import NodeCounts
 from redrive.sources.pipeline.engine.draining import QuietSpell
 from redrive.sources.pipeline.engine.gate import NodeGate
+from redrive.sources.pipeline.engine.journey.bodies import bodies_of
+from redrive.sources.pipeline.engine.journey.routing import Router
+from redrive.sources.pipeline.engine.journey.step import NodeStep
+from redrive.sources.pipeline.engine.journey.travel import Place, Traveller
 from redrive.sources.pipeline.engine.node import NodeWorker, consumer_of
 from redrive.sources.pipeline.engine.old_bodies import delete_old_bodies
 from redrive.sources.pipeline.engine.outputs import ConfirmedOutputs
-from redrive.sources.pipeline.engine.routing import Router
-from redrive.sources.pipeline.engine.step import NodeStep
 from redrive.sources.pipeline.engine.topics import prepare
-from redrive.sources.pipeline.engine.travel import Place, Traveller
 from redrive.sources.pipeline.modules.client import ModuleAddress, ModuleClients
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from redrive.engine.clock import Clock
     from redrive.signals.tracing import Tracing
     from redrive.sources.kafka.consumer import ParallelConsumer
-    from redrive.sources.pipeline.engine.bodies import DocumentBodies
+    from redrive.sources.pipeline.engine.journey.bodies import DocumentBodies
     from redrive.sources.pipeline.engine.sending import SentDocument
     from redrive.sources.pipeline.graph.model import Graph, Node
     from redrive.sources.pipeline.protos.document_pb2 import PipeDoc, PipeStream

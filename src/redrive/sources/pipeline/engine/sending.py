@@ -14,9 +14,9 @@ from redrive.core.trace_context import continuing
 from redrive.engine.clock import SystemClock, new_id, unix_ms
 from redrive.errors import SettingsError, SourceError
 from redrive.sources.kafka.records.output import Output
-from redrive.sources.pipeline.engine.bodies import bodies_of
+from redrive.sources.pipeline.engine.journey.bodies import bodies_of
+from redrive.sources.pipeline.engine.journey.streams import new_stream
 from redrive.sources.pipeline.engine.outputs import ConfirmedOutputs
-from redrive.sources.pipeline.engine.streams import new_stream
 from redrive.sources.pipeline.graph import names
 from redrive.sources.pipeline.modules.failures import StepFailed
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from redrive.core.trace_context import Carrier
     from redrive.sources.kafka.config import KafkaConfig
-    from redrive.sources.pipeline.engine.bodies import DocumentBodies
+    from redrive.sources.pipeline.engine.journey.bodies import DocumentBodies
     from redrive.sources.pipeline.graph.model import Graph, Node
     from redrive.sources.pipeline.protos.document_pb2 import PipeDoc
 

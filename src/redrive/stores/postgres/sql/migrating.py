@@ -107,7 +107,7 @@ async def migrate(connection: Any, schema: str) -> int:
     async with connection.transaction():
         await connection.execute(_lock(schema), timeout=_PATIENCE)
         await connection.execute(_NO_QUEUE)
-        found = await version(connection, schema)
+        found = await _found(connection, schema)
         if found is None:
             await _refuse_foreign(connection, schema)
         for step in _steps(schema, found):
@@ -136,6 +136,11 @@ async def _build_indexes(connection: Any, schema: str) -> None:
 
 async def version(connection: Any, schema: str) -> Found | None:
     """Return what the schema says about itself; None if it is missing or empty."""
+    async with connection.transaction():  # a pooler keeps one server connection for a transaction, not for longer
+        return await _found(connection, schema)
+
+
+async def _found(connection: Any, schema: str) -> Found | None:
     fits = await connection.fetchval(_IS_THERE, schema)
     if fits is None:
         return None
@@ -152,8 +157,7 @@ async def version(connection: Any, schema: str) -> Found | None:
 
 async def ensure(connection: Any, schema: str, *, create: bool = True) -> None:
     """Make a schema that is missing, or refuse it; raise SchemaMismatch for one that does not fit this version."""
-    async with connection.transaction():  # a pooler keeps one server connection for a transaction, not for longer
-        found = await version(connection, schema)
+    found = await version(connection, schema)
     if found is None and not create:
         raise StoreUnavailable(
             f"cannot open the store: schema {schema!r} has no redrive tables; make them with `redrive migrate`, or "

@@ -16,8 +16,8 @@ from redrive.sources.kafka.records.output import Output
 from redrive.sources.pipeline.admin.lanes.canary import Canary
 from redrive.sources.pipeline.admin.lanes.lane_job import LaneJob
 from redrive.sources.pipeline.admin.lanes.lane_letter import stream_again
+from redrive.sources.pipeline.engine.journey.streams import instant
 from redrive.sources.pipeline.engine.node import group_of
-from redrive.sources.pipeline.engine.streams import instant
 from redrive.sources.pipeline.graph import names
 from redrive.sources.pipeline.protos.document_pb2 import DlqMessage
 

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from redrive.cli.output import note
-from redrive.cli.pipeline.asking import DEFAULT_ENGINE, open_kept_store, token_of
+from redrive.cli.pipeline.operate.asking import DEFAULT_ENGINE, open_kept_store, token_of
 from redrive.errors import SourceError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from redrive.cli.pipeline.reloading import GraphReloads
+    from redrive.cli.pipeline.run.reloading import GraphReloads
     from redrive.sources.pipeline import Pipeline
     from redrive.sources.pipeline.admin.service import AdminServer
     from redrive.sources.pipeline.protos.admin_pb2 import ReloadRequest, ReloadResponse

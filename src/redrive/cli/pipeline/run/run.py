@@ -85,8 +85,8 @@ async def _run(
     import asyncio
     import signal
 
-    from redrive.cli.pipeline.operated import operated
-    from redrive.cli.pipeline.reloading import GraphReloads
+    from redrive.cli.pipeline.run.operated import operated
+    from redrive.cli.pipeline.run.reloading import GraphReloads
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

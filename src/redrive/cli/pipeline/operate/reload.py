@@ -8,8 +8,8 @@ import typer
 
 from redrive.cli.options import AsJson, By
 from redrive.cli.output import emit, say
-from redrive.cli.pipeline.asking import DEFAULT_ENGINE, EngineOption, asked
 from redrive.cli.pipeline.extra import needs_pipeline
+from redrive.cli.pipeline.operate.asking import DEFAULT_ENGINE, EngineOption, asked
 from redrive.cli.session import author
 
 
@@ -20,7 +20,7 @@ def reload(
     by: By = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Let an engine read its graph again; exit code 1 if the new graph cannot run, and the old one goes on."""
-    from redrive.cli.pipeline.shown import as_values
+    from redrive.cli.pipeline.operate.shown import as_values
     from redrive.sources.pipeline.protos.admin_pb2 import ReloadRequest
 
     request = ReloadRequest(actor=author(ctx, by), dry_run=dry_run)

@@ -23,7 +23,8 @@ from redrive.core.letter import Status
 from redrive.core.trace_context import continuing
 from redrive.engine.clock import unix_ms
 from redrive.sources.kafka.records.output import Output
-from redrive.sources.pipeline.engine.dead_letters import (
+from redrive.sources.pipeline.engine.gate import PartitionLeft
+from redrive.sources.pipeline.engine.journey.dead_letters import (
     BY_GRPC,
     dead_letter,
     dead_letter_output,
@@ -31,8 +32,7 @@ from redrive.sources.pipeline.engine.dead_letters import (
     quarantine_letter,
     quarantine_output,
 )
-from redrive.sources.pipeline.engine.gate import PartitionLeft
-from redrive.sources.pipeline.engine.streams import done_record, next_stream
+from redrive.sources.pipeline.engine.journey.streams import done_record, next_stream
 from redrive.sources.pipeline.graph import names
 from redrive.sources.pipeline.modules.failures import Remedy, StepFailed, Trouble, Word, quarantined
 from redrive.sources.pipeline.protos.document_pb2 import (
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from redrive.core.trace_context import Carrier
     from redrive.engine.clock import Clock
     from redrive.signals.otel import OpenTelemetry
-    from redrive.sources.pipeline.engine.bodies import DocumentBodies
     from redrive.sources.pipeline.engine.counts import NodeCounts
-    from redrive.sources.pipeline.engine.dead_letters import CameFrom
     from redrive.sources.pipeline.engine.gate import NodeGate
-    from redrive.sources.pipeline.engine.routing import Router
-    from redrive.sources.pipeline.engine.step import NodeStep
+    from redrive.sources.pipeline.engine.journey.bodies import DocumentBodies
+    from redrive.sources.pipeline.engine.journey.dead_letters import CameFrom
+    from redrive.sources.pipeline.engine.journey.routing import Router
+    from redrive.sources.pipeline.engine.journey.step import NodeStep
     from redrive.sources.pipeline.graph.model import Graph, Node
     from redrive.sources.pipeline.protos.engine_pb2 import Placement
 

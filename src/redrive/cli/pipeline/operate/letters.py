@@ -13,9 +13,9 @@ import typer
 
 from redrive.cli.options import AsJson, By, Reason, Yes
 from redrive.cli.output import counted, emit, note, say
-from redrive.cli.pipeline.asking import DEFAULT_ENGINE, EngineOption, GraphOption, ServersOption, asked
 from redrive.cli.pipeline.extra import needs_pipeline
-from redrive.cli.pipeline.letter_options import (
+from redrive.cli.pipeline.operate.asking import DEFAULT_ENGINE, EngineOption, GraphOption, ServersOption, asked
+from redrive.cli.pipeline.operate.letter_options import (
     Containing,
     Documents,
     ErrorTypes,
@@ -52,7 +52,7 @@ def peek(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Look at the dead letters of a node."""
-    from redrive.cli.pipeline.shown import as_values, letter_rows
+    from redrive.cli.pipeline.operate.shown import as_values, letter_rows
     from redrive.cli.tables import show_table
     from redrive.sources.pipeline.protos import admin_pb2 as messages
 
@@ -158,7 +158,7 @@ class _LaneAct:
         typer.confirm(f"{self._verb} {counted(found.matched, 'document')} of {node}?", abort=True, err=True)
 
     def _tell(self, found: Any, *, dry_run: bool) -> None:
-        from redrive.cli.pipeline.shown import as_values
+        from redrive.cli.pipeline.operate.shown import as_values
 
         if self._as_json:
             return emit({**as_values(found), "dry_run": dry_run})

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from redrive.engine.clock import unix_ms
 from redrive.failpoints import hit
-from redrive.sources.pipeline.engine.streams import answered, stepped
+from redrive.sources.pipeline.engine.journey.streams import answered, stepped
 from redrive.sources.pipeline.modules.failures import StepFailed, Word, quarantined
 from redrive.sources.pipeline.protos.document_pb2 import STEP_STATUS_SKIPPED
 from redrive.sources.pipeline.protos.module_pb2 import ProcessConfiguration, ProcessDataRequest, ProcessDataResponse
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redrive.core.trace_context import Carrier
-    from redrive.sources.pipeline.engine.bodies import DocumentBodies
+    from redrive.sources.pipeline.engine.journey.bodies import DocumentBodies
     from redrive.sources.pipeline.graph.model import Graph, Node
     from redrive.sources.pipeline.modules.client import ModuleClient
     from redrive.sources.pipeline.protos.document_pb2 import PipeDoc, PipeStream

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from redrive.sources.kafka.records.dead_letter import MessageParts
 from redrive.sources.kafka.records.output import Output
-from redrive.sources.pipeline.engine.streams import instant
+from redrive.sources.pipeline.engine.journey.streams import instant
 from redrive.sources.pipeline.graph import names
 from redrive.sources.pipeline.modules.failures import (
     StepFailed,

@@ -13,8 +13,8 @@ import typer
 
 from redrive.cli.options import AsJson
 from redrive.cli.output import emit
-from redrive.cli.pipeline.asking import DEFAULT_ENGINE, EngineOption, GraphOption, ServersOption, asked
 from redrive.cli.pipeline.extra import needs_pipeline
+from redrive.cli.pipeline.operate.asking import DEFAULT_ENGINE, EngineOption, GraphOption, ServersOption, asked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -66,7 +66,7 @@ def rates(before: Any, after: Any, seconds: float) -> dict[str, float]:
 
 
 async def _print_each(looks: AsyncIterator[tuple[Any, dict[str, float]]]) -> None:
-    from redrive.cli.pipeline.shown import as_values
+    from redrive.cli.pipeline.operate.shown import as_values
 
     async for found, per_second in looks:
         emit({**as_values(found), "documents_per_second": per_second})
@@ -91,7 +91,7 @@ def _frame(found: Any, per_second: dict[str, float]) -> Frame:
     from rich.console import Group as Frame
     from rich.text import Text
 
-    from redrive.cli.pipeline.shown import node_rows
+    from redrive.cli.pipeline.operate.shown import node_rows
     from redrive.cli.plain import plain
     from redrive.cli.tables import table
 

@@ -8,9 +8,9 @@ import typer
 
 from redrive.cli.options import AsJson, By, Reason
 from redrive.cli.output import emit, note, say
-from redrive.cli.pipeline.asking import DEFAULT_ENGINE, EngineOption, GraphOption, ServersOption, asked
 from redrive.cli.pipeline.extra import needs_pipeline
-from redrive.cli.pipeline.letter_options import NodeArgument
+from redrive.cli.pipeline.operate.asking import DEFAULT_ENGINE, EngineOption, GraphOption, ServersOption, asked
+from redrive.cli.pipeline.operate.letter_options import NodeArgument
 from redrive.cli.session import author
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def nodes(
     servers: ServersOption = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what waits at each node, how it does, and its oldest dead letter."""
-    from redrive.cli.pipeline.shown import as_values, node_notes, node_rows
+    from redrive.cli.pipeline.operate.shown import as_values, node_notes, node_rows
     from redrive.cli.tables import show_table
     from redrive.sources.pipeline.protos.admin_pb2 import ListNodesRequest
 
@@ -45,7 +45,7 @@ def trace(
     servers: ServersOption = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show where a document is, how it got there, and where it would go from here."""
-    from redrive.cli.pipeline.shown import as_values, branch_lines
+    from redrive.cli.pipeline.operate.shown import as_values, branch_lines
     from redrive.sources.pipeline.protos.admin_pb2 import TraceRequest
 
     request = TraceRequest(stream_id=wanted)
@@ -110,7 +110,7 @@ async def _shown(statuses: AsyncIterator[Any], *, quiet: bool) -> Any:
 
 
 def _tell(status: Any, became: str, *, as_json: bool) -> None:
-    from redrive.cli.pipeline.shown import as_values
+    from redrive.cli.pipeline.operate.shown import as_values
 
     if as_json:
         emit(as_values(status))

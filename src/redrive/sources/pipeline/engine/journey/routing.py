@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redrive.sources.pipeline.engine.streams import branch_name
+from redrive.sources.pipeline.engine.journey.streams import branch_name
 from redrive.sources.pipeline.graph.problems import Undecided
 from redrive.sources.pipeline.modules.failures import StepFailed, Word, quarantined
 
