@@ -66,10 +66,11 @@ class Broker:
             try:
                 self.format()
                 self.start()
-                return
             except Ended:
                 if not left:
                     raise
+            else:
+                return
             shutil.rmtree(self.folder / "data")
             self._move()
 

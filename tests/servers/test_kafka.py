@@ -26,6 +26,7 @@ def test_a_broker_whose_port_somebody_took_starts_again_on_another(port):
 @pytest.mark.slow
 def test_a_broker_that_cannot_start_at_all_says_what_it_said(monkeypatch):
     monkeypatch.setattr(kafka, "BEGINNINGS", 2)
+    wrong = kafka.Broker(broker_heartbeat_interval_ms="soon")
     with needed(), pytest.raises(kafka.Ended, match="the broker ended with 1 while it started"):
-        with kafka.Broker(broker_heartbeat_interval_ms="soon"):
-            pass
+        wrong.__enter__()
+    assert not wrong.folder.exists()
