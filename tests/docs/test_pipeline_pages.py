@@ -26,7 +26,10 @@ SECTIONS = {
     "Edge": model.Edge,
     "documents": model.DocumentStorage,
 }
-PAGES = ["tutorial/pipeline.md", *(f"how-to/pipeline-{name}.md" for name in ("conditions", "tls", "scale-out"))]
+PAGES = [
+    "tutorial/pipeline.md",
+    *(f"how-to/pipeline-{name}.md" for name in ("conditions", "modules", "tls", "scale-out")),
+]
 FILES = {
     "pipeline-protos": (document_pb2, graph_pb2, module_pb2),
     "pipeline-services": (engine_pb2, admin_pb2),

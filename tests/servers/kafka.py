@@ -33,28 +33,51 @@ RULES = {
     "allow.everyone.if.no.acl.found": "true",
 }
 STARTING = 180.0  # seconds, on a machine that does much else
+BEGINNINGS = 3  # ports that are tried: a program that claims none may take one before the broker listens
 _PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None).prctl  # looked up here: between fork and exec a lock of the loader may be held for good
+
+
+class Ended(Missing):
+    """It ended by itself while it started: its ports are in use, or its properties are wrong."""
 
 
 class Broker:
     """One node, broker and controller, in KRaft mode; use it as a context manager."""
 
     def __init__(self, node: int = 1, **properties: object) -> None:
-        self.node, self.port, self.controller = node, free_port(), free_port()
-        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.node = node
+        self._move()
         self.folder = Path(tempfile.mkdtemp(prefix="redrive-kafka-"))
         self._properties = properties
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         try:
-            self.format()
-            self.start()
+            self._begin()
         except BaseException:
             self.close()
             raise
         return self
+
+    def _begin(self) -> None:
+        """Start it; if it ends at once, start it again on other ports."""
+        for left in reversed(range(BEGINNINGS)):
+            try:
+                self.format()
+                self.start()
+            except Ended:
+                if not left:
+                    raise
+            else:
+                return
+            shutil.rmtree(self.folder / "data")
+            self._move()
+
+    def _move(self) -> None:
+        """Take ports that nobody uses."""
+        self.port, self.controller = free_port(), free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
@@ -81,11 +104,11 @@ class Broker:
         self._process.wait(STARTING)
 
     def wait(self) -> None:
-        """Return once it answers; raise Missing, with what it said last, if it does not."""
+        """Return once it answers; raise Ended, or Missing, with what it said last, if it does not."""
         end = time.monotonic() + STARTING
         while not self._answers():
             if self._process is None or self._process.poll() is not None:
-                raise Missing(f"the broker ended with {self._code()} while it started{self._last_words()}")
+                raise Ended(f"the broker ended with {self._code()} while it started{self._last_words()}")
             if time.monotonic() > end:
                 raise Missing(f"the broker did not answer within {STARTING} s{self._last_words()}")
             time.sleep(0.05)

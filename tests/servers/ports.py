@@ -21,7 +21,7 @@ def free_port() -> int:
     """Return a port of the loopback that no one uses, and no one else is given."""
     offered = _offered()
     for port in random.sample(offered, len(offered)):
-        if is_free(port) and _is_claimed(port):
+        if _is_claimed(port) and is_free(port):  # in this order: a look binds it, which would end another's server
             return port
     with socket.socket() as probe:  # outgoing connections have them all
         probe.bind(("127.0.0.1", 0))

@@ -10,10 +10,19 @@ import msgspec
 from rich.console import Console
 
 from redrive.cli.pipeline import commands
-from redrive.cli.pipeline.operate.shown import as_values, node_notes, node_rows
+from redrive.cli.pipeline.operate.shown import as_values, branch_lines, node_notes, node_rows
 from redrive.cli.pipeline.operate.top import _frame, needs_a_look, rates
 from redrive.cli.pipeline.run import run
-from redrive.sources.pipeline.protos.admin_pb2 import NODE_STATE_RUNNING, EdgeStatus, ListNodesResponse, NodeStatus
+from redrive.sources.pipeline.protos.admin_pb2 import (
+    LANE_DLQ,
+    NODE_STATE_RUNNING,
+    EdgeStatus,
+    ListNodesResponse,
+    NodeStatus,
+    TracedBranch,
+)
+from redrive.sources.pipeline.protos.document_pb2 import STEP_STATUS_SUCCESS, StepExecutionRecord
+from redrive.sources.pipeline.protos.engine_pb2 import BranchPlace
 
 GRAPH = """
 env: prod
@@ -147,6 +156,18 @@ def test_what_only_an_engine_counts_is_unknown_and_not_zero_without_one():
     ]  # fmt: skip
     assert (found["nodes"][0]["depth"], found["edges"][0]["sent"]) == ("4", None)
     assert rates(ListNodesResponse(nodes=[unasked]), ListNodesResponse(nodes=[unasked]), 1.0) == {}
+
+
+def test_a_trace_says_when_each_step_ended_to_the_millisecond_and_where_the_document_is():
+    step = StepExecutionRecord(hop_number=1, node_id="parse", status=STEP_STATUS_SUCCESS)
+    step.end_time.FromMilliseconds(1_700_000_000_049)
+    branch = TracedBranch(place=BranchPlace(topic="dlq.prod.embed", node_id="embed"), lane=LANE_DLQ, history=[step])
+    branch.error_type, branch.error_message, branch.partition, branch.offset = "TIMEOUT", "no answer", 1, 7
+    branch.at.FromMilliseconds(1_700_000_001_000)
+    assert list(branch_lines([branch])) == [
+        "2023-11-14 22:13:20.049Z  step 1 parse: success",
+        "2023-11-14 22:13:21.000Z  is in dlq of embed at dlq.prod.embed/1@7, TIMEOUT: no answer",
+    ]
 
 
 def test_a_picture_takes_the_nodes_as_json_has_them(redrive, tmp_path):

@@ -15,6 +15,7 @@ QUOTED = {
     "pg-lanes": ("delivered",),
     "pg-server": ("samples",),
     "pg-workers": ("samples",),
+    "pipeline-kills": ("documents", "kills", "ended", "letters", "quarantined", "repeats_done", "repeats_dlq"),
     "powercuts": ("cuts", "answers"),
 }
 

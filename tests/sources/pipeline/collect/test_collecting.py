@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import msgspec
@@ -12,6 +13,9 @@ from tests.sources.pipeline.scene import running, until
 from redrive import Redrive
 from redrive.sources.kafka import Collector
 from redrive.sources.pipeline.admin.admin_desk import AdminDesk
+from redrive.sources.pipeline.admin.lanes.jobs import replay_job
+from redrive.sources.pipeline.admin.lanes.lane_job import carry_out
+from redrive.sources.pipeline.admin.lanes.letter_choice import LetterChoice
 from redrive.sources.pipeline.collect.convert import draft_of
 from redrive.sources.pipeline.collect.sender import PipelineSender
 from redrive.sources.pipeline.protos import admin_pb2 as messages
@@ -88,6 +92,23 @@ async def test_a_replay_at_the_desk_goes_to_the_node_as_it_was_and_counts(app, s
     desk = AdminDesk(lambda: broken, scene.kafka())
     waiting = [each async for each in desk.replay(messages.ReplayRequest(node_id="embed", dry_run=True))]
     assert waiting[-1].read == 0  # `redrive pipeline replay` knows that they were sent
+
+
+async def test_what_the_pipelines_own_replay_has_sent_is_not_sent_again_at_the_desk(app, scene, broken):
+    await collected(app, scene, broken)
+    job = replay_job(broken, broken.nodes[0], LetterChoice(stream_ids=frozenset({"stream-1"})))
+    await asyncio.to_thread(lambda: list(carry_out(scene.kafka(), job)))
+    sender = PipelineSender(scene.kafka(), broken)
+    app.send_home("pipeline", sender)
+    await app.desk.replay(query="origin:pipeline:embed", reason="the module is back")
+    await app.run(until_idle=True, signals=False)
+    sender.close()
+    sent = [each for each in scene.outputs(f"in.{scene.env}.embed") if each.replay_id]
+    assert sorted(each.stream_id for each in sent) == ["stream-0", "stream-1", "stream-2"]
+    (row,) = (await app.desk.ls("origin:pipeline:embed status:failed")).letters
+    why = (await app.desk.show(row.id)).last_error or ""
+    assert "was sent to a node, or moved to quarantine, before" in why
+    assert "archive this letter" in why
 
 
 async def test_an_edited_document_is_sent_as_it_was_edited_with_its_body(app, scene, broken):

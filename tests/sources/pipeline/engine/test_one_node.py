@@ -9,6 +9,7 @@ import pytest
 from tests.sources.pipeline.modules.scripted import passed_on, serving
 from tests.sources.pipeline.scene import running, until
 
+from redrive.sources.pipeline.graph.model import RETRY_CODES
 from redrive.sources.pipeline.protos import document_pb2 as docs
 from redrive.sources.pipeline.protos.document_pb2 import PipeDoc
 from redrive.sources.pipeline.protos.module_pb2 import (
@@ -89,16 +90,6 @@ async def test_a_module_that_heals_is_called_again_and_nothing_is_dead(scene):
     assert scene.dead("parse") == []
 
 
-async def test_a_module_that_hangs_is_left_at_the_nodes_deadline_and_called_again(scene):
-    async with serving(lambda _request, _context: asyncio.sleep(60)) as module:
-        graph = scene.graph({"id": "parse", "module": module.target, "timeout": 0.1, "dlq": {"max_retries": 2}})
-        async with running(scene.pipeline(graph)):
-            scene.send(graph)
-            await until(lambda: scene.committed("parse") == 1)
-    assert [(letter.error_type, letter.retry_count) for letter in scene.dead("parse")] == [("TIMEOUT", 2)]
-    assert len(module.calls) == 2
-
-
 @pytest.mark.parametrize("exactly_once", [False, True])
 async def test_after_the_last_call_the_document_is_confirmed_in_the_dlq_and_then_committed(scene, exactly_once):
     async with serving(refusing(grpc.StatusCode.UNAVAILABLE, "we are closed")) as module:
@@ -151,6 +142,28 @@ async def test_what_no_call_can_help_goes_to_quarantine_with_the_reason(scene, s
     assert [each.key() for each in scene.messages(f"quarantine.{scene.env}.parse")] == [b"stream-0"]
     assert scene.dead("parse") == []
     assert len(module.calls) == 1
+
+
+async def test_a_call_that_a_stopping_module_cancelled_goes_to_quarantine_and_the_reason_names_the_way_out(scene):
+    async with serving(refusing(grpc.StatusCode.CANCELLED, "the server stops", times=1)) as module:
+        graph = scene.graph({"id": "parse", "module": module.target})
+        async with running(scene.pipeline(graph)):
+            scene.send(graph)
+            await until(lambda: scene.committed("parse") == 1)
+    [letter] = scene.quarantined("parse")
+    assert letter.error_type == "CANCELLED"
+    assert "add CANCELLED to `retry_codes` of the node, and readmit the document" in letter.error_message
+
+
+async def test_a_cancelled_call_is_tried_again_where_the_node_says_so(scene):
+    async with serving(refusing(grpc.StatusCode.CANCELLED, times=1)) as module:
+        codes = [*RETRY_CODES, "CANCELLED"]
+        graph = scene.graph({"id": "parse", "module": module.target, "retry_codes": codes})
+        async with running(scene.pipeline(graph)):
+            scene.send(graph)
+            await until(lambda: len(scene.done()) == 1)
+    assert [step.calls for step in scene.done()[0].history] == [2]
+    assert scene.quarantined("parse") == []
 
 
 @pytest.mark.parametrize("value", [b"\xff\xffnot protobuf", b"", None])

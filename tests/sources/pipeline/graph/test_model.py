@@ -25,6 +25,12 @@ def test_max_retries_counts_calls_and_waits_double_up_to_the_cap():
     assert [policy.delay(attempt, 0.5) for attempt in range(1, 8)] == [1, 2, 4, 8, 16, 30, 30]
 
 
+def test_waits_are_drawn_between_nothing_and_the_computed_time_unless_the_node_wants_none_of_that():
+    policy = DlqSettings().policy
+    assert [policy.delay(2, draw) for draw in (0.0, 0.5, 1.0)] == [0, 1, 2]
+    assert {DlqSettings(jitter="none").policy.delay(2, draw) for draw in (0.0, 0.5, 1.0)} == {2}
+
+
 def test_topics_are_named_after_environment_and_node():
     assert names.input_topic(GRAPH, PARSE) == "in.prod.parse"
     assert names.dlq_topic(GRAPH, PARSE) == "dlq.prod.parse"

@@ -91,6 +91,18 @@ async def test_an_answer_that_is_too_large_is_no_infrastructure_failure(size):
     assert (trouble.remedy, trouble.word) == (Remedy.QUARANTINE, "MESSAGE_TOO_LARGE")
 
 
+async def test_a_document_that_is_too_large_to_send_is_no_infrastructure_failure_and_the_next_one_goes():
+    large = ProcessDataRequest(document=PipeDoc(doc_id="a", body=bytes(2_000_000))).SerializeToString()
+    async with serving() as module:
+        client = ModuleClient(ModuleAddress(target=module.target, max_message_bytes=1_000_000))
+        with pytest.raises(StepFailed) as caught:
+            await client.process(large, timeout=60)
+        await client.process(REQUEST, timeout=60)
+        await client.close()
+    assert (caught.value.trouble.remedy, caught.value.trouble.word) == (Remedy.QUARANTINE, "MESSAGE_TOO_LARGE")
+    assert len(module.calls) == 1
+
+
 async def test_no_more_calls_run_at_once_than_the_module_takes():
     running, most = 0, 0
 

@@ -189,6 +189,53 @@ async def test_calls_under_way_finish_and_health_says_that_it_goes():
     await way.close()
 
 
+async def test_a_module_that_stops_under_load_cancels_no_call_so_that_no_document_goes_to_quarantine():
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(document: PipeDoc) -> PipeDoc:
+        began.set()
+        await go_on.wait()
+        return document
+
+    async def code(stub) -> str:
+        try:
+            await stub.ProcessData(request())
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+        return "OK"
+
+    async with module(slow).listening("localhost:0") as address:
+        way = grpc.aio.insecure_channel(address)
+        stub = module_pb2_grpc.PipeStepProcessorServiceStub(way)
+        early = asyncio.ensure_future(code(stub))
+        await began.wait()
+        late = [asyncio.ensure_future(code(stub)) for _ in range(50)]
+        await asyncio.sleep(0)  # they are on their way, and the server has begun none of them
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+    codes = set(await asyncio.gather(*late))
+    assert "UNAVAILABLE" in codes
+    assert codes <= {"UNAVAILABLE", "OK"}
+    assert await early == "OK"
+    await way.close()
+
+
+async def test_calls_that_do_not_finish_in_time_are_ones_that_engines_retry():
+    began = asyncio.Event()
+
+    async def stuck(_document: PipeDoc) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async with module(stuck).listening("localhost:0", drain=0.01) as address:
+        way = grpc.aio.insecure_channel(address)
+        call = module_pb2_grpc.PipeStepProcessorServiceStub(way).ProcessData(request())
+        await began.wait()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    await way.close()
+
+
 async def test_two_modules_do_not_share_a_port():
     async with module(echo).listening("localhost:0") as address:
         with pytest.raises(SettingsError, match="give a free HOST:PORT"):

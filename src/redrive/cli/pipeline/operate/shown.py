@@ -107,9 +107,9 @@ def branch_lines(branches: Iterable[Any]) -> Iterator[str]:
     for _, step in sorted(steps.items()):
         status = StepStatus.Name(step.status).removeprefix("STEP_STATUS_").lower()
         why = f" ({step.error_info.error_code or step.error_info.error_message})" if step.HasField("error_info") else ""
-        yield f"{_moment(step.end_time)}  step {step.hop_number} {step.node_id}: {status}{why}"
+        yield f"{_exact(step.end_time)}  step {step.hop_number} {step.node_id}: {status}{why}"
     for each in found:
-        yield f"{_moment(each.at)}  {_place(each)}"
+        yield f"{_exact(each.at)}  {_place(each)}"
 
 
 def _place(each: Any) -> str:
@@ -125,3 +125,8 @@ def _place(each: Any) -> str:
 
 def _moment(at: Timestamp) -> datetime:
     return at.ToDatetime(tzinfo=UTC)
+
+
+def _exact(at: Timestamp) -> str:
+    """Return *at* to the millisecond: steps of one document are often within a second."""
+    return at.ToDatetime(tzinfo=UTC).isoformat(" ", "milliseconds").replace("+00:00", "Z")

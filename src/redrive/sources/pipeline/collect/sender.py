@@ -2,7 +2,8 @@
 The sender of letters to nodes.
 
 Owns where a letter of a node goes: its node's input topic, confirmed by the broker; then the lane that it came from
-notes that it was sent, so that `redrive pipeline replay` does not send it again. Knows no store.
+notes that it was sent, so that `redrive pipeline replay` does not send it again, as this does not send what that
+command has sent. Knows no store.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class PipelineSender:
     async def publish(self, letter: Letter) -> None:
         """Send *letter* to its node and wait for the broker; raise Reject if that can never be."""
         node = self._node(letter)
+        if letter.payload_version == 1 and await asyncio.to_thread(self._is_gone, letter):
+            raise _gone(letter)
         stream = stream_of(letter)
         stream.current_node_id = node
         going = msgspec.structs.replace(
@@ -67,12 +70,26 @@ class PipelineSender:
     def _topic(self, letter: Letter) -> str:
         return names.input_topic(self._graph, self._graph.by_id[self._node(letter)])
 
-    def _note(self, letter: Letter) -> None:
-        if (place := place_of(letter)) is None:
-            return
-        topic, partition, offset = place
+    def _is_gone(self, letter: Letter) -> bool:
+        """Whether an operator has sent the document away from its lane, where it stays until its retention ends."""
+        place = place_of(letter)
         with self._noting:
-            if topic not in self._ledgers:
-                self._ledgers[topic] = LaneLedger(self._config, topic)
-            if self._ledgers[topic].exists:
-                self._ledgers[topic].add([LaneLetter(topic, partition, offset, DlqMessage())])
+            return place is not None and self._ledger(place[0]).has_now(LaneLetter(*place, DlqMessage()))
+
+    def _note(self, letter: Letter) -> None:
+        place = place_of(letter)
+        with self._noting:
+            if place is not None and self._ledger(place[0]).exists:
+                self._ledger(place[0]).add([LaneLetter(*place, DlqMessage())])
+
+    def _ledger(self, topic: str) -> LaneLedger:
+        if topic not in self._ledgers:
+            self._ledgers[topic] = LaneLedger(self._config, topic)
+        return self._ledgers[topic]
+
+
+def _gone(letter: Letter) -> Reject:
+    return Reject(
+        f"letter {letter.id!r} was not sent: the document that it was made of was sent to a node, or moved to "
+        "quarantine, before; archive this letter, or edit it to send it once more"
+    )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 SERVICE = "redrive.pipeline.v1.PipeStepProcessorService"
 _WITH_REQUEST = 2  # parameters
+_HEARD = 0.2  # seconds until engines have heard from `health` that a module goes, and send it no more calls
 _PING = 10_000  # ms; engines may ask so often whether the connection lives
 
 
@@ -58,8 +59,7 @@ class Module:
     """An async function as a module: serve it, or listen in a test."""
 
     def __init__(self, function: Processing, options: ModuleOptions) -> None:
-        self.options = options
-        self._servicer = _ModuleService(function, options)
+        self.options, self._function, self._registration = options, function, _registration(options)
 
     async def serve(self, address: str, *, tls: Tls | None = None, drain: float = 30.0) -> None:
         """
@@ -86,7 +86,8 @@ class Module:
         server = grpc.aio.server(
             options=_channel_options(self.options), maximum_concurrent_rpcs=self.options.concurrency
         )
-        module_pb2_grpc.add_PipeStepProcessorServiceServicer_to_server(self._servicer, server)
+        service = _ModuleService(self._function, self._registration)
+        module_pb2_grpc.add_PipeStepProcessorServiceServicer_to_server(service, server)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -98,7 +99,8 @@ class Module:
             yield bound
         finally:
             await healthy.enter_graceful_shutdown()  # engines send their next calls elsewhere
-            await _stop(server, drain, hurry)
+            await service.drain(drain, hurry or asyncio.Event())
+            await server.stop(None)
 
 
 def module(
@@ -132,31 +134,65 @@ def module(
 
 
 class _ModuleService(module_pb2_grpc.PipeStepProcessorServiceServicer):
-    """Answers the two calls of a module."""
+    """Answers the two calls of a module on one server, until that is drained."""
 
-    def __init__(self, function: Processing, options: ModuleOptions) -> None:
+    def __init__(self, function: Processing, registration: module_pb2.ServiceRegistration) -> None:
         self._function: Any = function
         self._takes_request = _parameters(function) >= _WITH_REQUEST
-        self._registration = module_pb2.ServiceRegistration(
-            module_name=options.name,
-            version=options.version,
-            description=options.description,
-            max_message_bytes=options.max_message_bytes,
-        )
-        if options.config_schema:
-            ParseDict(options.config_schema, self._registration.json_config_schema)
+        self._registration = registration
+        self._running, self._is_leaving, self._idle = 0, False, asyncio.Event()
+
+    async def drain(self, limit: float, hurry: asyncio.Event) -> None:
+        """
+        Take no more calls; return when those under way have finished, after *limit* seconds, or when *hurry* is set.
+
+        A server that is stopped cancels the calls that it has received and not begun, and a cancelled call is none
+        that engines try again. So this refuses calls, in words that they do try again, until engines have heard that
+        the module goes.
+        """
+        self._is_leaving = True
+        quiet = asyncio.ensure_future(self._quiet())
+        hurrying = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait({quiet, hurrying}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        quiet.cancel()
+        hurrying.cancel()
+
+    async def _quiet(self) -> None:
+        await asyncio.sleep(_HEARD)
+        while self._running:
+            self._idle.clear()
+            await self._idle.wait()
 
     async def ProcessData(self, request: module_pb2.ProcessDataRequest, context: Any) -> module_pb2.ProcessDataResponse:  # noqa: N802
         """Call the function; every exception of its becomes an answer or a status."""
+        if self._is_leaving:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the module stops; call again")
         given = (request.document, request) if self._takes_request else (request.document,)
+        self._running += 1
         try:
             return answer_of(await self._function(*given))
         except Exception as error:  # noqa: BLE001 - the function is the user's
             return await fail(error, context)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
 
     async def GetServiceRegistration(self, _request: Any, _context: Any) -> module_pb2.ServiceRegistration:  # noqa: N802
         """Say what this module is."""
         return self._registration
+
+
+def _registration(options: ModuleOptions) -> module_pb2.ServiceRegistration:
+    said = module_pb2.ServiceRegistration(
+        module_name=options.name,
+        version=options.version,
+        description=options.description,
+        max_message_bytes=options.max_message_bytes,
+    )
+    if options.config_schema:
+        ParseDict(options.config_schema, said.json_config_schema)
+    return said
 
 
 def _parameters(function: Any) -> int:
@@ -195,14 +231,3 @@ def _credentials(tls: Tls) -> grpc.ServerCredentials:
     except OSError as error:
         raise SettingsError([f"cannot read {error.filename!r} for TLS: {error.strerror}"]) from None
     return grpc.ssl_server_credentials([pair], root_certificates=ca, require_client_auth=ca is not None)
-
-
-async def _stop(server: grpc.aio.Server, drain: float, hurry: asyncio.Event | None) -> None:
-    """Let calls finish for *drain* seconds, or until *hurry* is set."""
-    stopping = asyncio.ensure_future(server.stop(drain))
-    hurrying = asyncio.ensure_future((hurry or asyncio.Event()).wait())
-    await asyncio.wait({stopping, hurrying}, return_when=asyncio.FIRST_COMPLETED)
-    if hurrying.done():
-        await server.stop(None)
-    hurrying.cancel()
-    await stopping

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import grpc
-from tests.sources.pipeline.engine.test_one_node import refusing
 from tests.sources.pipeline.modules.scripted import serving
 from tests.sources.pipeline.scene import running, until
 
@@ -26,23 +24,6 @@ async def test_a_large_body_travels_by_reference_and_reaches_every_module(scene,
     assert stream.document_ref.document.type == "pdf"
     assert stream.document_ref.size == len(LARGE)
     assert len(stream.SerializeToString()) < 1000
-
-
-async def test_a_dead_letter_without_payload_keeps_the_reference_and_can_be_replayed(scene, tmp_path):
-    async with serving(refusing(grpc.StatusCode.UNAVAILABLE, times=3)) as module:
-        storage = {"url": f"file://{tmp_path}/bodies"}
-        node = {"id": "parse", "module": module.target, "dlq": {"include_payload": False}}
-        graph = scene.graph(node, documents=storage)
-        async with running(scene.pipeline(graph)):
-            scene.send(graph, body=b"small")
-            await until(lambda: len(scene.dead("parse")) == 1)
-            [letter] = scene.dead("parse")
-            assert letter.payload_left_out
-            assert letter.stream.document_ref.key
-            assert not letter.stream.HasField("document")
-            scene.put([letter.stream], f"in.{scene.env}.parse")
-            await until(lambda: len(scene.done()) == 1)
-    assert module.calls[-1].document.body == b"small"
 
 
 async def test_a_document_whose_body_is_gone_goes_to_quarantine(scene, tmp_path):

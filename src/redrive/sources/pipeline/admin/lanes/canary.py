@@ -53,7 +53,7 @@ class Canary:
                 return CanaryVerdict(is_good=False, came_back=0, message=late)
             self._clock.block(_LOOK)
         came_back = self._came_back({letter.place for letter, _ in sent})
-        told = f"{came_back} of {count} canaries failed again" if came_back else f"{count} canaries went through"
+        told = f"{came_back} of {count} canaries failed again" if came_back else _went_through(count)
         return CanaryVerdict(not came_back, came_back, told)
 
     def _unprocessed(self, places: Sequence[SentPlace]) -> int:
@@ -67,3 +67,7 @@ class Canary:
                 for letters in letters_of(self._kafka, ledger):
                     found |= {letter.message.stream.replay_id for letter in letters} & replays
         return len(found)
+
+
+def _went_through(count: int) -> str:
+    return "the canary went through" if count == 1 else f"{count} canaries went through"

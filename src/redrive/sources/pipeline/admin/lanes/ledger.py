@@ -48,6 +48,15 @@ class LaneLedger:
         """Whether *letter* was sent away before."""
         return letter.partition in self._sent and self._sent[letter.partition].has(letter.offset)
 
+    def has_now(self, letter: LaneLetter) -> bool:
+        """Whether *letter* was sent away, also by another operator since this ledger was read. Raise SourceError."""
+        try:
+            (place,) = self._client.committed([TopicPartition(self.topic, letter.partition)], REQUEST)
+            self._sent.setdefault(letter.partition, SentLetters()).merge(self._of(place))
+        except KafkaException as error:
+            raise SourceError(f"cannot read what was sent from {self.topic!r}: {self._said(error)}") from None
+        return self.has(letter)
+
     @property
     def waiting(self) -> int:
         """How many records of the lane are not sent; offsets of transactions' markers count too."""
