@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import httpx
+import pytest
 from fastapi import FastAPI
 from tests.sources.webhook.asgi import get, post
 
+from redrive.engine.switch_interval import INTERVAL
 from redrive.sources.webhook import Inbox, Source
 
 
@@ -68,3 +71,11 @@ async def test_operators_see_health_sources_and_metrics_and_change_nothing(app):
     assert "redrive_store_up 1.0" in page
     assert (await post(inbox.admin, "/health")).status == 405
     assert (await get(inbox, "/health")).status == 404  # not on the public side
+
+
+async def test_threads_take_turns_quickly_while_it_receives_also_if_the_worker_is_elsewhere(app):
+    found = sys.getswitchinterval()
+    inbox = Inbox(app, [Source.github(insecure=True)], workers="elsewhere")
+    async with inbox.lifespan():
+        assert sys.getswitchinterval() == pytest.approx(INTERVAL, rel=0.1)
+    assert sys.getswitchinterval() == pytest.approx(found, rel=0.1)

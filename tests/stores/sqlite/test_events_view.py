@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from tests.stores.samples import DELIVERED, claim, draft, give_up, lost, names, put, retry
 
@@ -64,3 +66,35 @@ async def test_a_large_payload_is_shown_whole(sqlite, sql):
     large = b"x" * 100_000
     await put(sqlite, draft("a", payload=large))
     assert await _one(sql, "payload") == large
+
+
+async def test_the_startup_loaders_query_skips_what_backs_off_until_it_is_due(sqlite, sql, clock):
+    loader = """SELECT CAST(payload AS TEXT) FROM events
+                 WHERE status IN ('pending', 'processing') AND (retry_after IS NULL OR retry_after <= ?)"""
+    await put(sqlite, "waits", "runs")
+    [waits, _runs] = await claim(sqlite)
+    await sqlite.settle([(waits, retry(90.5))])
+    await put(sqlite, "new")
+
+    def found():  # at the clock's time, as ISO 8601
+        now = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
+        return sorted(payload for (payload,) in sql(loader, now.isoformat(timespec="milliseconds")))
+
+    assert found() == ["new", "runs"]
+    clock.advance(90)
+    assert found() == ["new", "runs"]
+    clock.advance(1)
+    assert found() == ["new", "runs", "waits"]
+
+
+async def test_the_query_for_dead_letters_finds_what_used_up_its_attempts(sqlite, sql, clock):
+    await put(sqlite, "used up", "rejected")
+    for attempt in range(1, 6):
+        taken = {names([each])[0]: each for each in await claim(sqlite)}
+        for name, each in taken.items():
+            gives_up = name == "rejected" or attempt == 5
+            await sqlite.settle([(each, give_up() if gives_up else retry(1))])
+        clock.advance(1)
+    dead = "SELECT CAST(payload AS TEXT) FROM events WHERE status = 'failed'"
+    assert sql(f"{dead} AND attempts >= ?", 5) == [("used up",)]
+    assert sorted(sql(dead)) == [("rejected",), ("used up",)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redrive.core.classify import INBOX
 from redrive.engine.clock import unix_ms
+from redrive.engine.switch_interval import quick_switching
 from redrive.errors import RedriveError, SettingsError, StoreUnavailable
 from redrive.signals.log import write
 from redrive.sources.webhook.checking import Checker
@@ -172,7 +173,8 @@ class Inbox:
             self.worker = asyncio.create_task(self._work(), name="redrive inbox worker")
             self.worker.add_done_callback(_report)
         try:
-            yield
+            with quick_switching():  # also without a worker here: requests would keep the store's writer waiting
+                yield
         finally:
             self.leave()
             await self._stop_worker()
