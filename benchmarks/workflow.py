@@ -20,7 +20,7 @@ from redrive import Redrive
 from redrive import RetryPolicy as Policy
 from redrive.engine.clock import new_id
 from redrive.sources.workflow import mapping
-from redrive.sources.workflow.running import failure_of
+from redrive.sources.workflow.retrying.running import failure_of
 from redrive.workflow import DeadLetterQueue
 
 if TYPE_CHECKING:

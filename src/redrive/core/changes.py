@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from redrive.core import following
 from redrive.core.letter import FailureCycle, Letter, Status, Try, instant
 from redrive.core.moves import Move
 from redrive.core.why import Why
@@ -73,13 +74,17 @@ def put_again(letter: Letter, draft: Draft, now: int) -> Letter | None:
     """
     Return *letter* after the draft `again` brought a newer failure of it; None if the store keeps a new letter instead.
 
-    A letter that waits or runs keeps its attempts and its due time. A dead one begins its next cycle with this
-    failure. A delivered or archived one only gives its idempotency key away.
+    A letter that waits or runs keeps its attempts. One that waits keeps its due time, too, unless its policy follows
+    its newest failure (`core.following`). A dead one begins its next cycle with this failure. A delivered or archived
+    one only gives its idempotency key away.
     """
     failure = draft.failure
     assert failure is not None  # noqa: S101 - the draft was checked
     if letter.status is Status.IN_FLIGHT:
         return replace(letter, last_error=failure.message)  # its claim settles the rest
+    followed = following.move_after(letter, draft)
+    if followed is not None:
+        return _followed(letter, followed, now)
     if letter.status is Status.PENDING:
         move = Move(Status.PENDING, Why.FAILED_ELSEWHERE, failure=failure)
         tries = logged(letter.tries, line_of(move, letter.attempts, now))
@@ -89,6 +94,23 @@ def put_again(letter: Letter, draft: Draft, now: int) -> Letter | None:
         fresh = replace(fresh, due_us=now + span(draft.delay) if draft.due_us is None else draft.due_us)
         return (_to_retry if draft.retry else _collected)(fresh, draft, failure, now)
     return None
+
+
+def _followed(letter: Letter, move: Move, now: int) -> Letter:
+    """Return a letter that waits after the *move* that a failure elsewhere calls for; its attempts stay."""
+    assert move.failure is not None  # noqa: S101 - it comes of one
+    is_dead = move.to is Status.FAILED
+    return replace(
+        letter,
+        status=move.to,
+        why=move.why,
+        due_us=letter.due_us if is_dead else now + span(move.delay),
+        failed_us=now if is_dead else None,
+        applied_policy=move.policy,
+        updated_us=now,
+        tries=tried(letter, move, now),
+        **_error(letter, move.failure, now),
+    )
 
 
 def claimed(letter: Letter, worker: str, now: int) -> Letter:

@@ -13,7 +13,7 @@ from redrive.core.decide import after_dead
 from redrive.engine.worker.facts import facts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from redrive.core.facts import Fact
     from redrive.core.moves import Move
@@ -24,9 +24,19 @@ _GONE = "one that is no longer kept"
 
 
 async def fail_stranded(
-    store: Store, announce: Callable[[Fact], None], *, worker: str, lease: float, queue: str | None = None
+    store: Store,
+    announce: Callable[[Fact], None],
+    *,
+    worker: str,
+    lease: float,
+    queue: str | None = None,
+    settle: Callable[[Claim, Move], Awaitable[bool]] | None = None,
 ) -> list[tuple[Claim, Move]]:
-    """Let go what runs after a failure, fail what fails with it, in all queues or in one; return what was failed."""
+    """
+    Let go what runs after a failure, fail what fails with it, in all queues or in one; return what was failed.
+
+    *settle* carries out a move instead of `Store.settle`, for a source that counts in the same transaction.
+    """
     if not store.features.waits:
         return []
     failed: list[tuple[Claim, Move]] = []
@@ -38,8 +48,8 @@ async def fail_stranded(
         dead = [f"{other} ({status})" if status else _GONE for other, status in standing.after]
         letter = claim.letter
         move = after_dead(", ".join(dead), letter.applied_policy or letter.policy or "")
-        accepted = await store.settle([(claim, move)])
-        for fact in facts_of([(claim, move)], accepted):
+        accepted = await settle(claim, move) if settle is not None else (await store.settle([(claim, move)]))[0]
+        for fact in facts_of([(claim, move)], (accepted,)):
             announce(fact)
-        failed += [(claim, move)] if accepted[0] else []
+        failed += [(claim, move)] if accepted else []
     return failed

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from redrive.core.waiting import Standing
 
 __all__ = [
+    "AGAIN",
     "LIVE",
     "LONG_HISTORY",
     "Backlog",
@@ -79,6 +80,9 @@ __all__ = [
 ]
 
 
+AGAIN = "redrive.again"  # under this handler a store notes which drafts `again` changed a letter
+
+
 class Store(Protocol):
     """Keeps letters. Every write is one transaction; every move is fenced by the letter's token."""
 
@@ -100,7 +104,8 @@ class Store(Protocol):
         (or came earlier in the same call) changes nothing and is a duplicate. A draft that is unique in its queue is
         one also if another such draft of the queue has its key, even under another kind.
         A draft `again` changes the letter that has its key as `core.changes.put_again` says; if that letter is
-        delivered or archived, it loses the key to a new letter.
+        delivered or archived, it loses the key to a new letter. It does so once: the same draft put again changes
+        nothing. Its `counters` get what `core.following.used_up` says, in the same transaction.
         Raise QueueFull if a queue would exceed its max_size.
         """
 
@@ -242,13 +247,21 @@ class Store(Protocol):
         """Return how often letters were replayed, along an index: a history that grows is seen before it hurts."""
 
     async def act(
-        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+        self,
+        verb: str,
+        letter_ids: Sequence[str],
+        *,
+        by: str,
+        reason: str,
+        generation: int | None = None,
+        adds: tuple[str, Mapping[str, int]] | None = None,
     ) -> list[Letter]:
         """
         Replay, archive, cancel, restore or purge these letters, all or none, with an audit entry.
 
-        Raise LetterNotFound or MoveRefused. A replay keeps id and idempotency key, appends the
-        cycle to failure_history and starts again at once.
+        *adds* is `add_up` in the same transaction: the name of counters, and what is added to them. Raise
+        LetterNotFound or MoveRefused. A replay keeps id and idempotency key, appends the cycle to failure_history and
+        starts again at once.
         """
 
     async def start_plan(self, plan: Plan) -> Plan:

@@ -13,7 +13,7 @@ from redrive.engine.clock import new_id
 from redrive.sources.workflow import mapping, policies
 from redrive.sources.workflow.mapping import Call, Terms
 from redrive.sources.workflow.policies import RetryPolicy
-from redrive.sources.workflow.running import failure_of
+from redrive.sources.workflow.retrying.running import failure_of
 from redrive.workflow import DeadLetterStatus, FailedTask
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

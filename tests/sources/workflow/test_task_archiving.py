@@ -67,7 +67,8 @@ async def test_clearing_many_tasks_passes_over_one_that_began_to_run_meanwhile(d
     tasks = [await enqueue(dlq, f"wf_{number}") for number in range(5)]
     found = {task.letter_id: Status.PENDING for task in tasks}
     await app.store.take(tasks[2].letter_id, lease=60, worker="host-1")
-    assert await clear(app.store, found, "ada") == 4
+    assert await clear(app.store, found, "ada", "workflow") == 4
+    assert await app.store.add_up("workflow", {}) == {"archived": 4}
     assert [task.task_id for task in await dlq.list_tasks()] == ["wf_2"]
 
 

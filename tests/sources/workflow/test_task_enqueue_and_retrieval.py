@@ -68,6 +68,46 @@ async def test_the_same_id_while_it_waits_is_the_same_task_with_the_newer_error(
     assert (await dlq.get_statistics())["lifetime_stats"]["enqueued_total"] == 1
 
 
+async def test_a_policy_chosen_by_category_follows_the_error_of_the_same_id(dlq, clock):
+    await enqueue(dlq, by_category=True, max_retries=3)
+    clock.advance(MINUTE)
+    await dlq.run_cycle(failing())
+    again = await enqueue(dlq, error=MemoryError("out of memory"), by_category=True, max_retries=3)
+    assert (again.retry_count, again.max_retries, again.retry_policy) == (1, 3, RetryPolicy.LINEAR)
+    assert again.next_retry_at - again.updated_at == timedelta(minutes=10)
+    assert [await dlq.get_task("wf_abc123")] == [again] == await dlq.list_tasks(status="pending")
+    for minutes in (10, 15):
+        clock.advance(minutes * MINUTE)
+        assert await dlq.run_cycle(Callback(MemoryError("out of memory"))) == 1
+    assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.EXHAUSTED
+
+
+async def test_a_task_waits_for_a_person_while_its_newest_error_is_one_that_no_retry_heals(dlq, clock):
+    await enqueue(dlq, by_category=True)
+    clock.advance(MINUTE)
+    await dlq.run_cycle(failing())
+    denied = await enqueue(dlq, error=PermissionError("access denied"), by_category=True)
+    assert (denied.status, denied.retry_policy, denied.next_retry_at, denied.retry_count) == (
+        DeadLetterStatus.PENDING, RetryPolicy.NEVER, None, 1,
+    )  # fmt: skip
+    clock.advance(60 * MINUTE)
+    assert await dlq.run_cycle(Callback()) == 0
+    healed = await enqueue(dlq, error=ConnectionError("connection refused"), by_category=True)
+    assert (healed.status, healed.retry_policy, healed.retry_count) == (
+        DeadLetterStatus.PENDING, RetryPolicy.EXPONENTIAL, 1,
+    )  # fmt: skip
+    assert healed.next_retry_at - healed.updated_at == timedelta(minutes=2)
+    assert (await dlq.get_statistics())["retry_policies"] == {
+        "never": 0, "linear": 0, "exponential": 1, "immediate": 0,
+    }  # fmt: skip
+
+
+async def test_a_policy_that_the_caller_gave_stays_whatever_the_newer_error_is(dlq, clock):
+    first = await enqueue(dlq, retry_policy=RetryPolicy.EXPONENTIAL, error_category="network")
+    again = await enqueue(dlq, error=PermissionError("access denied"), error_category="permission")
+    assert (again.retry_policy, again.next_retry_at) == (RetryPolicy.EXPONENTIAL, first.next_retry_at)
+
+
 async def test_the_same_id_once_it_is_exhausted_begins_a_new_cycle(dlq, clock):
     await enqueue(dlq, max_retries=0)
     assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.EXHAUSTED

@@ -70,6 +70,8 @@ def _keys(draft: Draft) -> Iterator[str]:
         yield "again is True and unique_in is 'queue'; such a letter is found by its kind: leave one of them out"
     if draft.again and (draft.failure is None or draft.idempotency_key is None):
         yield "again is True without a failure and an idempotency_key; give both, or leave again out"
+    if draft.counters and not draft.again:
+        yield "counters are named without again; leave them out, or give again"
 
 
 def _numbers(draft: Draft) -> Iterator[str]:

@@ -229,6 +229,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     again: bool = False  # … also if its idempotency key is kept: that letter then learns of this failure
     after_failure: AfterFailure = "wait"  # what it does when a letter of its `after` is dead
     accepted_us: int | None = None  # when it was accepted if a spool kept it first; sources and users leave it out
+    counters: str = ""  # of a letter `again`: these counters get `exhausted` in the same transaction if no try is left
+    draw: float = 0.0  # … and the chance, in [0, 1), for the delay if the policy of the letter that is kept follows it
 
     def __post_init__(self) -> None:
         """Raise DraftError for what no store could keep as it is, spell ids alike; quick for what most drafts hold."""

@@ -14,7 +14,7 @@ from redrive.core.policy import RetryPolicy as Policy
 from redrive.errors import DraftError
 from redrive.sources.workflow import policies
 from redrive.sources.workflow.mapping import Terms
-from redrive.sources.workflow.running import failure_of
+from redrive.sources.workflow.retrying.running import failure_of
 
 if TYPE_CHECKING:
     from redrive.core.letter import Failure

@@ -15,7 +15,7 @@ from redrive.errors import RedriveError, SourceError
 from redrive.signals.log import write
 from redrive.sources.workflow import policies
 from redrive.sources.workflow.policies import RetryPolicy
-from redrive.sources.workflow.running import failure_of, is_retrying
+from redrive.sources.workflow.retrying.running import failure_of, is_retrying
 from redrive.sources.workflow.types import DLQIntegrationStrategy, FailedTask
 from redrive.sources.workflow.wrapping import Captured, judged, task_id_of, wrapped
 

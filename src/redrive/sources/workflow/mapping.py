@@ -13,26 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from redrive.core.decide import Counted, Failed, decide
+from redrive.core.following import BY_CATEGORY, CHOICE, JITTER, RETRIES, follows, is_never
 from redrive.core.letter import Draft, Letter, Priority, Status
 from redrive.core.policy import RetryPolicy as Policy
 from redrive.core.why import Why, why_of
 from redrive.errors import PolicyError
 from redrive.sources.workflow import policies
-from redrive.sources.workflow.policies import RetryPolicy
 from redrive.sources.workflow.types import DeadLetterStatus, FailedTask
 
 if TYPE_CHECKING:
     from redrive.core.letter import AfterFailure, Failure, Try
 
 KIND = "workflow"
-_ERROR, _RETRIES, _CHOICE, _JITTER, _BREAKER = (
-    "workflow-error",
-    "workflow-max-retries",
-    "workflow-policy",
-    "workflow-jitter",
-    "workflow-breaker",
-)
-_BY_CATEGORY = "category"
+_ERROR, _BREAKER = "workflow-error", "workflow-breaker"  # headers; `core.following` has those of the policy
 _PRIORITIES = {"high": Priority.HIGH, "medium": Priority.MEDIUM, "normal": Priority.MEDIUM, "low": Priority.LOW}
 
 
@@ -78,6 +71,8 @@ def draft_of(  # noqa: PLR0917 - each is one part of the letter
         attempts=1,
         retry=move.to is Status.PENDING,
         again=True,
+        counters=queue,
+        draw=draw,
     )
 
 
@@ -92,9 +87,9 @@ def with_metadata(
 def _headers(terms: Terms) -> tuple[tuple[str, bytes], ...]:
     told = {
         _ERROR: terms.error,
-        _RETRIES: str(terms.max_retries),
-        _CHOICE: _BY_CATEGORY if terms.by_category else "",
-        _JITTER: "" if terms.jitter == "none" else terms.jitter,
+        RETRIES: str(terms.max_retries),
+        CHOICE: BY_CATEGORY if terms.by_category else "",
+        JITTER: "" if terms.jitter == "none" else terms.jitter,
         _BREAKER: terms.breaker,
     }
     return tuple((name, value.encode("utf-8", "replace")) for name, value in told.items() if value)
@@ -117,11 +112,11 @@ def call_of(letter: Letter) -> Call:
 def terms_of(letter: Letter) -> Terms:
     """Return what was agreed when the task was enqueued."""
     told = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
-    retries = told.get(_RETRIES, "")
+    retries = told.get(RETRIES, "")
     return Terms(
         int(retries) if retries.isdecimal() else policy_of(letter.policy).max_attempts - 1,
-        told.get(_JITTER, "none"),
-        told.get(_CHOICE) == _BY_CATEGORY,
+        told.get(JITTER, "none"),
+        told.get(CHOICE) == BY_CATEGORY,
         told.get(_BREAKER, ""),
         told.get(_ERROR, ""),
     )
@@ -129,12 +124,10 @@ def terms_of(letter: Letter) -> Terms:
 
 def policy_after(letter: Letter, failure: Failure) -> Policy:
     """Return the policy that decides after *failure*: the caller's own, or that of the failure's category."""
-    terms = terms_of(letter)
     if failure.terminal:
         return Policy.NEVER
-    if terms.by_category:
-        return policies.policy_of(policies.for_category(failure.category), terms.max_retries, terms.jitter)
-    return policy_of(letter.policy)
+    followed = follows(letter.headers)
+    return policy_of(letter.policy) if followed is None else followed.policy(failure.category)
 
 
 def policy_of(text: str | None) -> Policy:
@@ -157,11 +150,6 @@ def status_of(letter: Letter) -> DeadLetterStatus:
         case Status.FAILED if not is_never(letter.applied_policy):
             return DeadLetterStatus.EXHAUSTED
     return DeadLetterStatus.PENDING
-
-
-def is_never(policy: str | None) -> bool:
-    """Whether a policy's text is that of `never`."""
-    return policies.word_of(policy) is RetryPolicy.NEVER
 
 
 def retries_of(letter: Letter) -> int:

@@ -1,17 +1,16 @@
 """
 The four retry policies of the workflow queue.
 
-Owns what their words mean, which category gets which, and how a caller names a policy. Knows no delay formula:
-`core.policy` has it.
+Owns what their words mean and how a caller names a policy. Knows no delay formula (`core.policy`), and not which
+category gets which policy (`core.following`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from redrive.core.letter import Category
+from redrive.core import following
 from redrive.core.policy import RetryPolicy as Policy
 from redrive.core.policy.retry_policy import Backoff
 from redrive.drafts import policy_text
@@ -19,6 +18,8 @@ from redrive.errors import PolicyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from redrive.core.letter import Category
 
 _CUSTOM = "custom:"  # the text of a policy that names a registered backoff function
 MOST_RETRIES = 1_000  # of one task; more is a slip
@@ -44,14 +45,6 @@ _POLICIES: Mapping[RetryPolicy, Policy] = {
     RetryPolicy.EXPONENTIAL: Policy.EXPONENTIAL,
     RetryPolicy.IMMEDIATE: Policy.IMMEDIATE,
 }
-_BY_CATEGORY: Mapping[Category, RetryPolicy] = {
-    Category.TRANSIENT: RetryPolicy.EXPONENTIAL,
-    Category.NETWORK: RetryPolicy.EXPONENTIAL,
-    Category.RESOURCE: RetryPolicy.LINEAR,
-    Category.PERMISSION: RetryPolicy.NEVER,
-    Category.VALIDATION: RetryPolicy.NEVER,
-    Category.PERMANENT: RetryPolicy.NEVER,
-}
 _WORDS: Mapping[Backoff, RetryPolicy] = {Backoff(word.value): word for word in RetryPolicy}
 
 AnyPolicy = RetryPolicy | Policy | str
@@ -59,19 +52,13 @@ AnyPolicy = RetryPolicy | Policy | str
 
 def for_category(category: Category) -> RetryPolicy:
     """Return the policy of *category*."""
-    return _BY_CATEGORY[category]
+    return _WORDS[following.POLICIES[category].backoff]
 
 
 def policy_of(given: AnyPolicy, max_retries: int | None, jitter: str = "none") -> Policy:
     """Return *given* as a value that allows *max_retries* retries after the failure that brought the task here."""
     policy = Policy.parse(policy_text(given)) if isinstance(given, Policy) else _policy(given)
-    if policy.backoff is Backoff.NEVER:
-        return policy
-    if max_retries is None and jitter == "none":
-        return policy
-    attempts = policy.max_attempts if max_retries is None else checked(max_retries) + 1
-    jittered = policy.jitter if jitter == "none" or policy.backoff is Backoff.IMMEDIATE else jitter
-    return replace(policy, max_attempts=attempts, jitter=jittered)
+    return following.adjusted(policy, None if max_retries is None else checked(max_retries), jitter)
 
 
 def _policy(text: str) -> Policy:

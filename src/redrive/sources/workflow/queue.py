@@ -2,7 +2,8 @@
 The queue of failed workflows, with the names that its users know.
 
 Owns the methods; each is a few steps over the store. Rules are elsewhere: what is agreed about a task (`admission`),
-how it is kept (`mapping`) and found (`finding`), when retries run (`processor`), the numbers (`statistics`, `telling`).
+how it is kept (`mapping`) and found (`finding`), when and how retries run (`retrying`), the numbers (`statistics`,
+`telling`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from redrive.sources.workflow.clearing import VERBS, clear
 from redrive.sources.workflow.finding import OVER, Tasks
 from redrive.sources.workflow.mapping import KIND, Call, task_of
 from redrive.sources.workflow.port import open_home
-from redrive.sources.workflow.processor import RetryProcessor
-from redrive.sources.workflow.running import succeeded
+from redrive.sources.workflow.retrying.processor import RetryProcessor
+from redrive.sources.workflow.retrying.running import succeeded
 from redrive.sources.workflow.telling import Counting
 from redrive.sources.workflow.types import DeadLetterStatus, FailedTask
 
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from redrive.core.letter import AfterFailure, Category, Letter
     from redrive.sources.workflow.policies import AnyPolicy
     from redrive.sources.workflow.port import QueueSettings
-    from redrive.sources.workflow.processor import SettledRetry
-    from redrive.sources.workflow.running import Callback, Judge
+    from redrive.sources.workflow.retrying.running import Callback, Judge
+    from redrive.sources.workflow.retrying.settled import SettledRetry
     from redrive.sources.workflow.telling import ObservabilityManager
     from redrive.stores.contract import Store
 
@@ -168,7 +169,7 @@ class DeadLetterQueue:
         kept = await store.get(receipt.id)
         if kept is None:
             raise TaskNotFound(task_id)  # it was purged in this moment
-        await self._counting.enqueued(found := task_of(kept), duplicate=receipt.duplicate)
+        self._counting.enqueued(found := task_of(kept), duplicate=receipt.duplicate)
         return found
 
     async def _refuse_overflow(self, store: Store, task_id: str) -> None:
@@ -258,10 +259,10 @@ class DeadLetterQueue:
         if letter is None or verb is None:
             return False
         try:
-            await store.act(verb, [letter.id], by=self._by, reason="archive_task")
+            await store.act(verb, [letter.id], by=self._by, reason="archive_task", adds=(self.queue, {"archived": 1}))
         except MoveRefused:  # it began to run in this moment
             return False
-        await self._counting.archived(letter)
+        self._counting.archived(letter)
         return True
 
     async def clear_all(self) -> int:
@@ -272,7 +273,7 @@ class DeadLetterQueue:
         """
         store = await self._store()
         found = {letter.id: letter.status async for letter in self._tasks.matching("status:pending,failed")}
-        gone = await clear(store, found, self._by)
+        gone = await clear(store, found, self._by, self.queue, self._counting.archived)
         await store.record(self._by, "clear_all", f"queue {self.queue}", gone, "clear_all")
         return gone
 

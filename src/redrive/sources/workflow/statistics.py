@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from redrive.core.following import is_never
 from redrive.core.letter import Category
 from redrive.sources.workflow import mapping, policies
 from redrive.sources.workflow.policies import RetryPolicy
@@ -73,7 +74,7 @@ def _statuses(tallies: list[Tally]) -> dict[str, int]:
     found: Counter[str] = Counter(dict.fromkeys(("pending", "retrying", "exhausted", "completed", "archived"), 0))
     for tally in tallies:
         if tally.status == "failed":
-            found["pending" if mapping.is_never(tally.policy) else "exhausted"] += tally.count
+            found["pending" if is_never(tally.policy) else "exhausted"] += tally.count
         elif (word := _WORDS.get(tally.status)) is not None:
             found[word] += tally.count
     return dict(found)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from redrive.core.decide import Succeeded
 from redrive.core.facts import Enqueued, TaskMoved
+from redrive.core.following import is_never
 from redrive.core.letter import Status
 from redrive.signals.log import write
 from redrive.sources.workflow import mapping, policies
@@ -19,7 +20,7 @@ from redrive.sources.workflow.types import DeadLetterStatus
 if TYPE_CHECKING:
     from redrive.core.letter import Letter
     from redrive.sources.workflow.port import Home
-    from redrive.sources.workflow.processor import SettledRetry
+    from redrive.sources.workflow.retrying.settled import SettledRetry
     from redrive.sources.workflow.types import FailedTask
 
     Event = Literal["enqueued", "retried", "succeeded", "exhausted", "archived"]
@@ -67,13 +68,12 @@ class Counting:
     def __init__(self, home: Home, queue: str, manager: ObservabilityManager | None) -> None:
         self._home, self._queue, self._tell = home, queue, Teller(manager)
 
-    async def enqueued(self, task: FailedTask, *, duplicate: bool) -> None:
-        """Count a task that came in; one without retries is exhausted at once."""
+    def enqueued(self, task: FailedTask, *, duplicate: bool) -> None:
+        """Tell of a task that came in; the store counted one that was exhausted at once, in the same transaction."""
         self._home.hub(Enqueued(queue=self._queue, kind=mapping.KIND, count=1, duplicates=int(duplicate)))
         category, policy = task.error_category or "", str(task.retry_policy)
         self._moved("enqueued", category, policy)
         if task.status is DeadLetterStatus.EXHAUSTED:
-            await self._home.store.add_up(self._queue, {"exhausted": 1})
             self._moved("exhausted", category, policy)
         self._tell.info("task enqueued", task_id=task.task_id, error_category=category, retry_policy=policy)
 
@@ -100,9 +100,8 @@ class Counting:
         tell = "task exhausted" if is_over else "retry failed"
         self._tell.error(tell, task_id=letter.key, error_category=category, retry_policy=policy)
 
-    async def archived(self, letter: Letter) -> None:
-        """Count a task that a person archived."""
-        await self._home.store.add_up(self._queue, {"archived": 1})
+    def archived(self, letter: Letter) -> None:
+        """Tell of a task that a person archived; the act counted it."""
         self._moved("archived", *_traits(letter))
         self._tell.info("task archived", task_id=letter.key)
 
@@ -124,7 +123,7 @@ def amounts_of(done: SettledRetry) -> dict[str, int]:
 
 def _is_exhausted_now(done: SettledRetry) -> bool:
     """Whether a task became exhausted, and was not before; one with the policy never waits for a person instead."""
-    return done.move.to is Status.FAILED and not done.was_dead and not mapping.is_never(done.move.policy)
+    return done.move.to is Status.FAILED and not done.was_dead and not is_never(done.move.policy)
 
 
 def _traits(letter: Letter) -> tuple[str, str]:

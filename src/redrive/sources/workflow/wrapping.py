@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from redrive.engine.clock import new_id
 from redrive.errors import SourceError
-from redrive.sources.workflow.running import succeeded
+from redrive.sources.workflow.retrying.running import succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

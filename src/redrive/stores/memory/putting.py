@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from redrive.core import changes
+from redrive.core.following import used_up
 from redrive.core.letter import Status
 from redrive.core.letter.sameness import Name, names_of
 from redrive.errors import LetterNotFound, QueueFull
-from redrive.stores.contract import Receipt
+from redrive.stores.contract import AGAIN, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,8 @@ def put(contents: Contents, drafts: Sequence[Draft]) -> list[Receipt]:
         contents.table.add(replace(letter, token=token), ordered=contents.queues.made(draft.queue).spec.ordered)
         if letter.status is Status.FAILED and draft.failure is not None:
             contents.table.note_failure(draft.failure, contents.now_us)
+        if draft.counters:
+            contents.add_up(draft.counters, used_up(draft, letter.status, letter.applied_policy))
     for draft, receipt in zip(drafts, receipts, strict=True):
         if draft.again and receipt.duplicate:
             _put_again(contents, draft, receipt.id, token)
@@ -45,14 +48,17 @@ def put(contents: Contents, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 def _put_again(contents: Contents, draft: Draft, kept: str, token: int) -> None:
-    """Let the letter *kept* learn of the newer failure; one that runs keeps the token of its claim."""
+    """Let the letter *kept* learn of the newer failure, once; one that runs keeps the token of its claim."""
     row = contents.table.row(kept)
-    after = None if row is None else changes.put_again(row.letter, draft, contents.now_us)
-    if row is None or after is None:
+    if row is None or kept == draft.id or not contents.note_handled(AGAIN, draft.id):
+        return
+    after = changes.put_again(row.letter, draft, contents.now_us)
+    if after is None:
         return
     contents.table.change(row, after if after.status is Status.IN_FLIGHT else replace(after, token=token))
     if after.status is Status.FAILED and draft.failure is not None:
         contents.table.note_failure(draft.failure, contents.now_us)
+        contents.add_up(draft.counters, used_up(draft, after.status, after.applied_policy))
 
 
 def _sort_out(contents: Contents, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Draft]]:

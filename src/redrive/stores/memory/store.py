@@ -229,15 +229,12 @@ class MemoryStore:
     async def add_up(self, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
         """Add *amounts* to the counters *name* and return all of them."""
         with self._locked() as contents:
-            contents.counters[name].update(amounts)
-            return dict(contents.counters[name])
+            return contents.add_up(name, amounts)
 
     async def handled(self, handler: str, key: str) -> bool:
         """Note that *handler* handled *key*; False if that was noted before."""
         with self._locked() as contents:
-            noted = (handler, key) in contents.handled
-            contents.handled.setdefault((handler, key), contents.now_us)
-            return not noted
+            return contents.note_handled(handler, key)
 
     # ------------------------------------------------------------------ the operator's side
 
@@ -294,12 +291,22 @@ class MemoryStore:
             return finding.histories(contents)
 
     async def act(
-        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+        self,
+        verb: str,
+        letter_ids: Sequence[str],
+        *,
+        by: str,
+        reason: str,
+        generation: int | None = None,
+        adds: tuple[str, Mapping[str, int]] | None = None,
     ) -> list[Letter]:
         """Replay, archive, cancel, restore or purge these letters, all or none, with an audit entry."""
         with self._locked(ring=True) as contents:
             asked = Act(verb=verb, by=by, reason=reason, generation=generation)
-            return acting.act(contents, asked, [spelled(each) for each in letter_ids])
+            letters = acting.act(contents, asked, [spelled(each) for each in letter_ids])
+            if adds is not None:
+                contents.add_up(*adds)
+            return letters
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off becomes this moment."""

@@ -17,6 +17,8 @@ from redrive.stores.memory.rows import LetterTable
 from redrive.stores.memory.shared_state import KnownQueues
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redrive.core.breaker import BreakerRules
     from redrive.core.budget import Budget
     from redrive.core.plan import Plan
@@ -64,6 +66,17 @@ class Contents:
     def breaker(self, name: str) -> Breaker:
         """Return the breaker *name* as it was last left; a new one is closed."""
         return self.breakers[name][0] if name in self.breakers else Breaker(name, since=self.now_us / 1e6)
+
+    def add_up(self, name: str, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Add to the counters *name* and return all of them."""
+        self.counters[name].update(amounts)
+        return dict(self.counters[name])
+
+    def note_handled(self, handler: str, key: str) -> bool:
+        """Note that *handler* handled *key*; False if that was noted before."""
+        noted = (handler, key) in self.handled
+        self.handled.setdefault((handler, key), self.now_us)
+        return not noted
 
     def audit(self, by: str, verb: str, target: str, count: int, reason: str) -> None:
         """Write who did what."""

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Want,
         WorkerBeat,
     )
+    from redrive.stores.postgres.server.transaction import Transaction
 
 
 class PostgresStore:
@@ -325,10 +326,19 @@ class PostgresStore:
         return await self._calls.read(finding.histories)
 
     async def act(
-        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+        self,
+        verb: str,
+        letter_ids: Sequence[str],
+        *,
+        by: str,
+        reason: str,
+        generation: int | None = None,
+        adds: tuple[str, Mapping[str, int]] | None = None,
     ) -> list[Letter]:
         """Act on these letters, all or none."""
-        letters = await self._calls.once(answers.LETTERS, acting.act, verb, letter_ids, by, reason, generation)
+        terms = acting.ActTerms(by, reason, generation=generation)
+        letters = await self._calls.once(answers.LETTERS, _act_counted, verb, letter_ids, terms, adds)
+        hit("act.after")
         self._wire.tell()
         return letters
 
@@ -383,3 +393,17 @@ class PostgresStore:
     def copies(self) -> PostgresCopies:
         """The way to copy letters to other stores, and from them."""
         return PostgresCopies(self._calls, self._wire.tell)
+
+
+async def _act_counted(
+    transaction: Transaction,
+    verb: str,
+    letter_ids: Sequence[str],
+    terms: acting.ActTerms,
+    adds: tuple[str, Mapping[str, int]] | None,
+) -> list[Letter]:
+    letters = await acting.act(transaction, verb, letter_ids, terms)
+    hit("act.before_count")
+    if adds is not None:
+        await shared_state.add_up(transaction, *adds)
+    return letters

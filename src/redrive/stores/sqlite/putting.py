@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from redrive.core import changes
+from redrive.core.following import used_up
 from redrive.core.letter import Status
 from redrive.core.letter.sameness import Name, names_of
 from redrive.core.letter.tallies import Trait, trait_of
 from redrive.errors import LetterNotFound, QueueFull
 from redrive.failpoints import hit
-from redrive.stores.contract import Receipt
-from redrive.stores.sqlite import failing, ordering, writing
+from redrive.stores.contract import AGAIN, Receipt
+from redrive.stores.sqlite import failing, ordering, shared_state, writing
 from redrive.stores.sqlite.arrivals import is_plain
 from redrive.stores.sqlite.desk import acting
 from redrive.stores.sqlite.sql import statements
@@ -26,7 +27,7 @@ from redrive.stores.sqlite.sql import statements
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redrive.core.letter import Draft
+    from redrive.core.letter import Draft, Letter
     from redrive.stores.sqlite.transaction import QueueRow, Transaction
 
 _SQL = statements("putting")
@@ -131,14 +132,19 @@ def _put_again(transaction: Transaction, draft: Draft, token: int) -> Receipt | 
     found = acting.by_key(transaction, draft.queue, draft.kind, draft.idempotency_key or "")
     if found is None:
         return None
+    if found.letter.id == draft.id:  # a spool forwards what the store has
+        return Receipt(draft.id, duplicate=True)
     after = changes.put_again(found.letter, draft, transaction.now_us)
     if after is None:
         transaction.sql(_SQL["free_key"], (found.seq,))
         return None
+    if not shared_state.handled(transaction, AGAIN, draft.id):  # likewise
+        return Receipt(after.id, duplicate=True)
     running = after.status is Status.IN_FLIGHT  # it keeps the token of its claim
     acting.put_again(transaction, found, after, found.letter.token if running else token)
     if after.status is Status.FAILED and draft.failure is not None:
         failing.remember(transaction, [found.seq], draft.failure, again=True)
+    _count(transaction, draft, after)
     return Receipt(after.id, duplicate=True)
 
 
@@ -157,4 +163,12 @@ def _keep(transaction: Transaction, draft: Draft, token: int) -> Receipt:
     transaction.tally(trait_of(letter), 1)
     if letter.status is Status.FAILED and draft.failure is not None:
         failing.remember(transaction, [seq], draft.failure, again=False)
+    _count(transaction, draft, letter)
     return Receipt(draft.id)
+
+
+def _count(transaction: Transaction, draft: Draft, after: Letter) -> None:
+    """Add what *draft* adds to its counters."""
+    if amounts := used_up(draft, after.status, after.applied_policy):
+        hit("put.before_count")
+        shared_state.add_up(transaction, draft.counters, amounts)

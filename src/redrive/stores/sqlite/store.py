@@ -9,7 +9,7 @@ the module named after it: putting, claiming, settling, failing, acting, shared_
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -276,11 +276,20 @@ class SqliteStore:
         return await self._read(finding.histories)
 
     async def act(
-        self, verb: str, letter_ids: Sequence[str], *, by: str, reason: str, generation: int | None = None
+        self,
+        verb: str,
+        letter_ids: Sequence[str],
+        *,
+        by: str,
+        reason: str,
+        generation: int | None = None,
+        adds: tuple[str, Mapping[str, int]] | None = None,
     ) -> list[Letter]:
         """Act on these letters, all or none."""
         ids = [spelled(each) for each in letter_ids]
-        return await self._write(acting.act, verb, ids, written_out(by), written_out(reason), generation)
+        acted = await self._write(_act_counted, adds, verb, ids, written_out(by), written_out(reason), generation)
+        hit("act.after")
+        return acted
 
     async def start_plan(self, plan: Plan) -> Plan:
         """Keep *plan*; its cut-off is now."""
@@ -336,6 +345,14 @@ class SqliteStore:
 
 def _claims(taken: Sequence[rows.Taken]) -> list[Claim]:
     return [claim for some in taken for claim in rows.claims_of(some)]
+
+
+def _act_counted(transaction: Transaction, adds: tuple[str, Mapping[str, int]] | None, *asked: Any) -> list[Letter]:
+    letters = acting.act(transaction, *asked)
+    hit("act.before_count")
+    if adds is not None:
+        shared_state.add_up(transaction, *adds)
+    return letters
 
 
 def _settle_counted(transaction: Transaction, claim: Claim, move: Move, name: str, amounts: Mapping[str, int]) -> bool:

@@ -32,9 +32,7 @@ class ActTerms(NamedTuple):
     generation: int | None = None
 
 
-async def act(
-    transaction: Transaction, verb: str, letter_ids: Sequence[str], by: str, reason: str, generation: int | None
-) -> list[Letter]:
+async def act(transaction: Transaction, verb: str, letter_ids: Sequence[str], terms: ActTerms) -> list[Letter]:
     """Act on these letters, all or none."""
     ids = list(dict.fromkeys(canonical(letter_id) for letter_id in letter_ids))
     if not ids:
@@ -54,9 +52,9 @@ async def act(
         for letter_id in ids:
             check_purge(letter_id, awaited.get(seqs_by_id[letter_id]))
     before = await finding.letters(transaction, seqs) if verb == "purge" else {}
-    await carry_out(transaction, verb, seqs, ActTerms(by, reason, generation=generation))
+    await carry_out(transaction, verb, seqs, terms)
     target = ids[0] if len(ids) == 1 else f"{len(ids)} letters"
-    await transaction.audit(by, verb, target, len(ids), reason)
+    await transaction.audit(terms.by, verb, target, len(ids), terms.reason)
     after = before or await finding.letters(transaction, seqs)
     return [after[seq] for seq in seqs]
 

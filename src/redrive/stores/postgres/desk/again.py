@@ -2,7 +2,8 @@
 Letters that failed again elsewhere, and one letter that a person wants to run now.
 
 Owns which statement a draft `again` needs: the status of the letter that has its key decides, as
-`core.changes.put_again` says. Knows no column: `functions/again.sql` carries it out.
+`core.changes.put_again` says, and `core.following` for a policy that follows its failure. Knows no column:
+`functions/again.sql` carries it out.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import msgspec
 
+from redrive.core.following import move_after, used_up
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.core.why import Why
+from redrive.failpoints import hit
 from redrive.stores.columns import status_of
-from redrive.stores.contract import Claim, Receipt
-from redrive.stores.postgres import putting, rows
+from redrive.stores.contract import AGAIN, Claim, Receipt
+from redrive.stores.postgres import putting, rows, shared_state
+from redrive.stores.postgres.desk import finding
 from redrive.stores.postgres.desk.acting import lock
 from redrive.stores.postgres.server.transaction import new_call
 from redrive.stores.postgres.settling import move_of
@@ -48,7 +52,20 @@ async def _put_one(transaction: Transaction, draft: Draft) -> Receipt:
     duplicates = await transaction.rows("put", new_call(), False, *columns, transaction.now.wall)  # noqa: FBT003 - not again
     if duplicates and draft.again and duplicates[0][1] != draft.id:
         return await _put_one(transaction, draft)  # another process put it just now
+    if not duplicates:
+        await _count(transaction, draft, _arrives(draft), draft.policy)
     return putting.receipts_of([draft], duplicates)[0]
+
+
+def _arrives(draft: Draft) -> Status:
+    return Status.FAILED if draft.failure is not None and not draft.retry else Status.PENDING
+
+
+async def _count(transaction: Transaction, draft: Draft, status: Status, policy: str | None) -> None:
+    """Add what *draft* adds to its counters when it leaves its letter so."""
+    if amounts := used_up(draft, status, policy):
+        hit("put.before_count")
+        await shared_state.add_up(transaction, draft.counters, amounts)
 
 
 async def _put_again(transaction: Transaction, draft: Draft) -> Receipt | None:
@@ -61,10 +78,12 @@ async def _put_again(transaction: Transaction, draft: Draft) -> Receipt | None:
     if not locked:  # it was removed in this moment
         return None
     status = status_of(locked[0]["status"])
-    if status in (Status.DELIVERED, Status.ARCHIVED):
+    if found["id"] != draft.id and status in (Status.DELIVERED, Status.ARCHIVED):
         await transaction.rows("free_key", found["seq"])
         return None
-    await _learn(transaction, found["seq"], status, draft)
+    is_known = found["id"] == draft.id or not await shared_state.handled(transaction, AGAIN, draft.id)
+    if not is_known:  # a spool forwards what the store has
+        await _learn(transaction, found["seq"], status, draft)
     return Receipt(found["id"], duplicate=True)
 
 
@@ -73,6 +92,10 @@ async def _learn(transaction: Transaction, seq: int, status: Status, draft: Draf
     assert failure is not None  # noqa: S101 - the draft was checked
     if status is Status.IN_FLIGHT:
         await transaction.rows("newer_error", seq, escape(failure.message), is_odd(failure.message))
+    elif (followed := move_after((await finding.letters(transaction, [seq]))[seq], draft)) is not None:
+        row = move_of(seq, 0, followed, transaction.noted)
+        await transaction.rows("follow_failure", seq, msgspec.json.encode(row).decode(), transaction.now.wall)
+        await _count(transaction, draft, followed.to, followed.policy)
     elif status is Status.PENDING:
         row = move_of(0, 0, Move(Status.PENDING, Why.FAILED_ELSEWHERE, failure=failure), transaction.noted)
         await transaction.rows("newer_failure", seq, msgspec.json.encode(row).decode(), transaction.now.wall)
@@ -80,6 +103,7 @@ async def _learn(transaction: Transaction, seq: int, status: Status, draft: Draf
         rich, span = putting.rich_of([draft], transaction.noted), putting.micros(draft.delay)
         told = (str(Why.FAILED_ELSEWHERE), span, draft.due_us, transaction.now.wall)
         await transaction.rows("fail_again", seq, rich, *told)
+        await _count(transaction, draft, _arrives(draft), draft.policy)
 
 
 async def take(transaction: Transaction, letter_id: str, lease: float, worker: str, waiting: bool) -> Claim | None:  # noqa: FBT001 - passed by place

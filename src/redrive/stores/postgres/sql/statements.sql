@@ -401,6 +401,9 @@ UPDATE {schema}.outbox SET last_error = $2, odd = odd OR $3 WHERE seq = $1
 -- name: newer_failure
 SELECT {schema}.outbox_newer_failure($1, $2, $3)
 
+-- name: follow_failure
+SELECT {schema}.outbox_follow_failure($1, $2, $3)
+
 -- name: fail_again
 SELECT {schema}.outbox_fail_again($1, $2, $3, $4, $5, $6)
 

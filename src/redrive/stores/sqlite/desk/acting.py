@@ -59,7 +59,10 @@ _AGAIN = (
     *("error_type", "last_error", "fingerprint", "first_failed_us", "failed_us", "applied_policy", "release"),
     *("tries", "failure_history"),
 )
-_WAITS_AGAIN, _DEAD_AGAIN = update_of(_AGAIN, also=", dead = NULL"), update_of(_AGAIN, also=", dead = 1")
+_WAITS_AGAIN, _DEAD_AGAIN = (
+    update_of(_AGAIN, also=", dead = NULL"),
+    update_of(_AGAIN, also=", dead = 1, held = held - (lane = 2), lane = min(lane, 1)"),
+)
 
 
 class ActRow(NamedTuple):
@@ -137,6 +140,8 @@ def put_again(transaction: Transaction, row: ActRow, after: Letter, token: int) 
     _write(transaction, _DEAD_AGAIN if after.status is Status.FAILED else _WAITS_AGAIN, [row], [after], token)
     if row.letter.status is Status.FAILED and after.status is Status.PENDING:
         _rejoin(transaction, [row])
+    elif after.status is Status.FAILED:
+        _leave_lane(transaction, row)
 
 
 def _as_kept(transaction: Transaction, found: Sequence[ActRow], after: Sequence[Letter], token: int) -> list[Letter]:
@@ -162,10 +167,15 @@ def _archive(transaction: Transaction, found: Sequence[ActRow], act: Act) -> lis
     after = [changes.archived(row.letter, transaction.now_us, by=act.by, plan=act.plan) for row in found]
     _write(transaction, _ARCHIVE, found, after, act.token)
     for row in found:
-        letter = row.letter
-        if row.lane == ordering.FIRST and letter.status is Status.PENDING and letter.key is not None:
-            ordering.advance(transaction, letter.queue, letter.key)
+        _leave_lane(transaction, row)
     return after
+
+
+def _leave_lane(transaction: Transaction, row: ActRow) -> None:
+    """Let the next letter of its key go, if the one at *row* was the first that waited."""
+    letter = row.letter
+    if row.lane == ordering.FIRST and letter.status is Status.PENDING and letter.key is not None:
+        ordering.advance(transaction, letter.queue, letter.key)
 
 
 def _restore(transaction: Transaction, found: Sequence[ActRow], act: Act) -> list[Letter]:

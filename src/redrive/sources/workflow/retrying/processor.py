@@ -13,7 +13,7 @@ import contextlib
 import os
 import secrets
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redrive.core.decide import Counted, Failed, Interrupted, Lost, decide, held_back, is_retry
 from redrive.core.priority_shares import SHARES
@@ -23,10 +23,11 @@ from redrive.engine.unknown_backoffs import UnknownBackoffs
 from redrive.errors import StoreError
 from redrive.signals.log import write
 from redrive.sources.workflow import mapping
-from redrive.sources.workflow.breakers import Breakers, held_by
-from redrive.sources.workflow.holding import PATIENCE, Holding, unbroken
 from redrive.sources.workflow.policies import MOST_RETRIES
-from redrive.sources.workflow.running import attempt
+from redrive.sources.workflow.retrying.breakers import Breakers, held_by
+from redrive.sources.workflow.retrying.holding import PATIENCE, Holding, unbroken
+from redrive.sources.workflow.retrying.running import attempt
+from redrive.sources.workflow.retrying.settled import SettledRetry, unrun
 from redrive.sources.workflow.telling import amounts_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from redrive.core.moves import Move
     from redrive.core.policy import RetryPolicy as Policy
     from redrive.sources.workflow.port import Home
-    from redrive.sources.workflow.running import Callback, Judge
+    from redrive.sources.workflow.retrying.running import Callback, Judge
     from redrive.stores.contract import Claim
 
 _SHUTDOWN = Interrupted(Why.SHUTDOWN)
@@ -47,19 +48,6 @@ _NEXT_CYCLE = 0.001  # seconds: an immediate retry is due after the cycle in whi
 _NOT_YET = 1.0  # seconds, at most, until a task of the next cycle may be claimed again: others are to be claimed first
 _RESCUED = 200  # lost tasks that one sweep takes back
 _LOOKED_AT = 20_000  # lost letters of all queues among which it looks for them
-
-
-class SettledRetry(NamedTuple):
-    """A retry that was settled."""
-
-    claim: Claim
-    move: Move
-    outcome: Outcome
-    result: Any
-    ran: bool = True  # False: it failed with a task that it waits for, or with its process
-    by_hand: bool = False  # a person asked for it
-    was_dead: bool = False  # before this retry, too
-    accepted: bool = True  # False: the claim was no longer held, so the store kept nothing of it
 
 
 class RetryProcessor:
@@ -214,12 +202,13 @@ class RetryProcessor:
 
     async def _fail_stranded(self) -> None:
         """Let go, or fail, tasks that wait for dead ones and said so."""
-        told: dict[str, Any] = {"worker": self.name, "lease": self._held.lease, "queue": self._queue}
-        for claim, move in await fail_stranded(self._home.store, self._home.hub, **told):
-            if move.failure is not None:
-                done = SettledRetry(claim, move, Failed(move.failure), None, ran=False)
-                await self._home.store.add_up(self._queue, amounts_of(done))
-                self._settled(done)
+        store, told = self._home.store, {"worker": self.name, "lease": self._held.lease, "queue": self._queue}
+
+        async def settle(claim: Claim, move: Move) -> bool:
+            return await store.settle_counted(claim, move, self._queue, amounts_of(unrun(claim, move)))
+
+        for claim, move in await fail_stranded(store, self._home.hub, settle=settle, **told):  # type: ignore[arg-type]
+            self._settled(unrun(claim, move))
 
     # ------------------------------------------------------------------ one task
 
@@ -331,7 +320,7 @@ class RetryProcessor:
         if move.failure is None:
             await self._held.settle([(claim, move)])
             return
-        done = SettledRetry(claim, move, Failed(move.failure), None, ran=False)  # its process died once too often
+        done = unrun(claim, move)  # its process died once too often
         if await self._held.settle_counted(claim, move, amounts_of(done)):
             self._settled(done)
 
