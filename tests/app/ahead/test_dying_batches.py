@@ -33,13 +33,13 @@ async def test_letters_with_large_payloads_are_not_given_together(driven, togeth
     app, taken = Redrive("memory://", concurrency=1), []
     app.add_handler("order.created", handlers.obey, engine="process")
     async with driven(app) as test:
-        start = test.processor._hands_over["process"].start_many
+        start = test.processor.starter._hands_over["process"].start_many
 
         def noting(handler, items, done):
             taken.append(len(items))
             start(handler, items, done)
 
-        test.processor._hands_over["process"].start_many = noting
+        test.processor.starter._hands_over["process"].start_many = noting
         await app.enqueue_many([app.draft("order.created", {"large": "x" * 5_000 * (n > 7)}) for n in range(16)])
         await test.run_until_idle()
         assert len(await test.letters("status:delivered")) == 16

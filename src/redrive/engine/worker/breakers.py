@@ -12,8 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from redrive.core.breaker import Breaker, BreakerRules, BreakerState
+from redrive.core.decide import Interrupted
 from redrive.core.facts import BreakerClosed, BreakerOpened
 from redrive.core.letter import Status
+from redrive.core.why import Why
 from redrive.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ class Dependencies:
         """Return the seconds that letters held back for *name* should wait."""
         rest = self._rules[name].open_for
         return rest if self.is_open(name) else min(rest, _NEXT_PROBES)
+
+    def hold(self, name: str) -> Interrupted:
+        """Return the outcome of letters that *name* holds back."""
+        return Interrupted(Why.HELD_BY_BREAKER.naming(repr(name)), wait=self.rest(name))
 
     async def report(self) -> None:
         """Report to the store what was learned; read back what all workers learned."""

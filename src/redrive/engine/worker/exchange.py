@@ -19,9 +19,9 @@ from redrive.failpoints import hit
 from redrive.stores.contract import Exchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
-    from redrive.core.decide import Outcome
+    from redrive.core.decide import Interrupted, Outcome
     from redrive.engine.clock import Clock
     from redrive.engine.worker.budgets import Budgets
     from redrive.engine.worker.deciding import Deciding, Settlement
@@ -84,6 +84,10 @@ class Exchanges:
         """Note that *queues* are paused now: what was asked for before may still bring their letters."""
         for asked in self._asked:
             asked.paused.update(queues)
+
+    def give_back(self, claims: Iterable[Claim], why: Interrupted) -> None:
+        """Let *claims* that have not begun return to the store with the next exchange."""
+        self.outcomes.extend((claim, why) for claim in claims)
 
     def ask(self) -> None:
         """Begin an exchange: settle what has ended, claim what is lacking."""
