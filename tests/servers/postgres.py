@@ -173,11 +173,26 @@ def start(version: int | Path = 18, *, home: Path | None = None, **options: str)
 
 
 def _init(folder: Path, home: Path, run: dict[str, Any]) -> None:
-    shutil.rmtree(home / "data", ignore_errors=True)  # half made, when an earlier one was interrupted
+    """Make the data folder in *home*, by copying one that initdb made: that takes less than half of the time."""
+    for half_made in ("data", "copy"):  # by an earlier start that was interrupted
+        shutil.rmtree(home / half_made, ignore_errors=True)
+    copying = ["cp", "-a", _fresh_data(folder), home / "copy"]
+    subprocess.run(copying, check=True, capture_output=True, cwd=home, **run)
+    (home / "copy").rename(home / "data")
+
+
+@functools.cache
+def _fresh_data(folder: Path) -> Path:
+    """Return a data folder that no server has used; each process makes one for each version."""
+    home, run = Path(tempfile.mkdtemp(prefix="redrive-pg-")), _unprivileged()
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    if run:
+        os.chown(home, run["user"], run["group"])
     command = [folder / "initdb", "-D", home / "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]
     made = subprocess.run([*command, "--locale=C"], check=False, capture_output=True, cwd=home, **run)
     if made.returncode != 0:
         raise Missing(f"initdb failed: {made.stderr.decode(errors='replace')}")
+    return home / "data"
 
 
 def copy_of(primary: Postgres, **options: str) -> Postgres:

@@ -20,7 +20,7 @@ from redrive.core.why import Why
 MAX_LOSSES = 3
 # A letter may kill the process that reads it, before it begins: its payload fills the memory. So some deaths of letters
 # that had not begun count, one of five by chance. Such a letter is failed after some ten deaths, and a letter that
-# merely stood beside it hardly ever.
+# was only in the same process hardly ever.
 LOSSES_BEFORE_BEGINNING = 0.2
 _RETRY_AFTER_BOUND = 86_400.0  # a server that asks for a year gets a day
 

@@ -3,7 +3,7 @@ A letter whose last worker died runs alone.
 
 Owns which claimed letter is a suspect and when it may run: with no other letter held by this process, so
 that another death convicts only it. Until then, and while it runs, the worker claims nothing. So a suspect
-that a dead worker held beside others had not begun. Knows no store and no engine; what that death means to the
+that a dead worker held with others had not begun. Knows no store and no engine; what that death means to the
 letter, and after how many losses it is failed, is in `core.decide`.
 """
 

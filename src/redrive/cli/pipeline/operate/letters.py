@@ -69,40 +69,31 @@ def peek(
     return note("there are more; see them with --limit") if found.more else None
 
 
-@needs_pipeline
-def replay(
-    ctx: typer.Context, node: NodeArgument, *, stream: Streams = None, doc: Documents = None,
-    error: ErrorTypes = None, contains: Containing = "", since: Since = None, until: Until = None,
-    everything: Everything = False, to: Target = "", rate: RateOption = None, canary: CanaryOption = 0,
-    dry_run: DryRun = False, reason: Reason = "", by: By = "", yes: Yes = False, graph: GraphOption = None,
-    engine: EngineOption = DEFAULT_ENGINE, servers: ServersOption = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Send dead letters of a node back to its input topic, or to another node."""
-    from redrive.sources.pipeline.protos.admin_pb2 import ReplayRequest
+def _sending_back(verb: str, promise: str) -> Callable[..., None]:
+    """Return the command of *verb*: the two differ by the lane that they send back, and by nothing else."""
 
-    request = ReplayRequest(
-        node_id=node, to_node_id=to, rate=rate or 0.0, canary=canary, reason=reason, actor=author(ctx, by),
-        filter=filter_message(stream, doc, error, contains, since, until, everything=everything),
-    )  # fmt: skip
-    _LaneAct(ctx, graph, engine, servers, "replay", as_json=as_json).run(request, dry_run=dry_run, yes=yes)
+    @needs_pipeline
+    def command(
+        ctx: typer.Context, node: NodeArgument, *, stream: Streams = None, doc: Documents = None,
+        error: ErrorTypes = None, contains: Containing = "", since: Since = None, until: Until = None,
+        everything: Everything = False, to: Target = "", rate: RateOption = None, canary: CanaryOption = 0,
+        dry_run: DryRun = False, reason: Reason = "", by: By = "", yes: Yes = False, graph: GraphOption = None,
+        engine: EngineOption = DEFAULT_ENGINE, servers: ServersOption = None, as_json: AsJson = False,
+    ) -> None:  # fmt: skip
+        from redrive.sources.pipeline.protos.admin_pb2 import ReplayRequest
+
+        request = ReplayRequest(
+            node_id=node, to_node_id=to, rate=rate or 0.0, canary=canary, reason=reason, actor=author(ctx, by),
+            filter=filter_message(stream, doc, error, contains, since, until, everything=everything),
+        )  # fmt: skip
+        _LaneAct(ctx, graph, engine, servers, verb, as_json=as_json).run(request, dry_run=dry_run, yes=yes)
+
+    command.__name__, command.__doc__ = verb, promise
+    return command
 
 
-@needs_pipeline
-def readmit(
-    ctx: typer.Context, node: NodeArgument, *, stream: Streams = None, doc: Documents = None,
-    error: ErrorTypes = None, contains: Containing = "", since: Since = None, until: Until = None,
-    everything: Everything = False, to: Target = "", rate: RateOption = None, canary: CanaryOption = 0,
-    dry_run: DryRun = False, reason: Reason = "", by: By = "", yes: Yes = False, graph: GraphOption = None,
-    engine: EngineOption = DEFAULT_ENGINE, servers: ServersOption = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Send documents in quarantine back to the input topic of their node, or of another."""
-    from redrive.sources.pipeline.protos.admin_pb2 import ReplayRequest
-
-    request = ReplayRequest(
-        node_id=node, to_node_id=to, rate=rate or 0.0, canary=canary, reason=reason, actor=author(ctx, by),
-        filter=filter_message(stream, doc, error, contains, since, until, everything=everything),
-    )  # fmt: skip
-    _LaneAct(ctx, graph, engine, servers, "readmit", as_json=as_json).run(request, dry_run=dry_run, yes=yes)
+replay = _sending_back("replay", "Send dead letters of a node back to its input topic, or to another node.")
+readmit = _sending_back("readmit", "Send documents in quarantine back to the input topic of their node, or of another.")
 
 
 @needs_pipeline
