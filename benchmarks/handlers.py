@@ -39,7 +39,7 @@ class Sizes:
     letters: int  # of handlers that do nothing
 
 
-FULL = Sizes(runs=5, seconds=1.5, most=40_000, letters=40_000)
+FULL = Sizes(runs=5, seconds=5.0, most=120_000, letters=40_000)
 QUICK = Sizes(runs=1, seconds=0.4, most=4_000, letters=4_000)
 TIMES = (0.005, 0.020, 0.001)  # in the order of the tables
 CONCURRENCY = (10, 50)
@@ -153,6 +153,14 @@ def _waiting(report: Report, sizes: Sizes, name: str, store: Any, slots: int) ->
         report.ratios.append(_share(f"{name}: {setting}, beside bare lanes", found, bare, statistics.median(no_op)))
     rows.append(_row("redrive", f"{name}: async, does nothing, default concurrency", sizes.letters, no_op))
     report.tables.append(Table(title=f"Async handlers on {name}, concurrency {slots}", unit="letters/s", rows=rows))
+    report.tables.append(_start_and_end(sizes, name, store))
+
+
+def _start_and_end(sizes: Sizes, name: str, store: Any) -> Table:
+    """Measure what a drain costs beside its letters; it is on our clock, and bare lanes have none of it."""
+    one = _by_turns(sizes.runs, _of(store, 1, way="plain"))[0]
+    row = _row("redrive", f"{name}: a drain of one letter", 1, tuple(1000 / rate for rate in one))
+    return Table(title="From the call of run to its return, with one letter", unit="ms", rows=[row])
 
 
 def _share(what: str, ours: tuple[float, ...], bare: tuple[float, ...], limit: float) -> Ratio:

@@ -57,12 +57,14 @@ async def holds_of(store: Store, letter: Letter) -> list[Hold]:
 
 
 async def left_waiting(store: Store) -> list[Left]:
-    """Return all that is pending, by queue and kind, with what holds it."""
-    shared = await _shared(store)
+    """Return all that is pending, by queue and kind, with what holds it; where nothing is, one read says so."""
     waiting: Counter[tuple[str, str]] = Counter()
-    for tally in shared.tallies:
-        if tally.status == Status.PENDING and tally.count:
+    for tally in await store.tallies(Status.PENDING):
+        if tally.count:
             waiting[tally.queue, tally.kind] += tally.count
+    if not waiting:
+        return []
+    shared = await _shared(store)
     return [
         Left(queue=queue, kind=kind, count=count, holds=holds(_line(shared, queue, kind)))
         for (queue, kind), count in sorted(waiting.items())

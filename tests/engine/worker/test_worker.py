@@ -259,3 +259,21 @@ async def test_until_idle_ends_soon_after_another_worker_has_settled_the_last_le
     monkeypatch.setattr(Worker, "_wait", settled_meanwhile)
     assert await soon(app.run(until_idle=True, signals=False))
     assert max(rests) < 0.1, "nobody rings when another worker's letter ends, so it has to be looked for"
+
+
+async def test_a_worker_looks_for_reasons_only_if_it_leaves_letters():
+    class Counting(MemoryStore):
+        looks = 0
+
+        async def breakers(self):
+            self.looks += 1
+            return await super().breakers()
+
+    app = Redrive("memory://", store=(store := Counting()))
+    app.add_handler("order.created", lambda order: None)
+    await app.enqueue("order.created", 1)
+    assert await soon(app.run(until_idle=True, signals=False))
+    assert store.looks == 0
+    await app.enqueue("order.unknown", 2)
+    assert await soon(app.run(until_idle=True, signals=False))
+    assert store.looks == 1
