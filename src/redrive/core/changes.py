@@ -75,7 +75,8 @@ def put_again(letter: Letter, draft: Draft, now: int) -> Letter | None:
     Return *letter* after the draft `again` brought a newer failure of it; None if the store keeps a new letter instead.
 
     A letter that waits or runs keeps its attempts. One that waits keeps its due time, too, unless its policy follows
-    its newest failure (`core.following`). A dead one begins its next cycle with this failure. A delivered or archived
+    its newest failure (`core.following`). A dead one begins its next cycle with this failure, by the draft's
+    policy. A delivered or archived
     one only gives its idempotency key away.
     """
     failure = draft.failure
@@ -91,7 +92,8 @@ def put_again(letter: Letter, draft: Draft, now: int) -> Letter | None:
         return replace(letter, updated_us=now, why=move.why, tries=tries, **_error(letter, failure, now))
     if letter.status is Status.FAILED:
         fresh = replayed(letter, now, by="", reason=Why.FAILED_ELSEWHERE, plan="", generation=None)
-        fresh = replace(fresh, due_us=now + span(draft.delay) if draft.due_us is None else draft.due_us)
+        due = now + span(draft.delay) if draft.due_us is None else draft.due_us
+        fresh = replace(fresh, due_us=due, policy=draft.policy, headers=following.renewed(letter, draft))
         return (_to_retry if draft.retry else _collected)(fresh, draft, failure, now)
     return None
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from redrive.core.moves import Move
 
 CHOICE, RETRIES, JITTER = "workflow-policy", "workflow-max-retries", "workflow-jitter"  # headers of the letter
+_AGREED = frozenset({CHOICE, RETRIES, JITTER})
 BY_CATEGORY = "category"  # the value of CHOICE in a letter whose policy follows
 
 POLICIES: Mapping[Category, RetryPolicy] = {
@@ -57,6 +58,12 @@ def follows(headers: Iterable[tuple[str, bytes]]) -> Follows | None:
         return None
     retries = told.get(RETRIES, "")
     return Follows(int(retries) if retries.isdecimal() else None, told.get(JITTER, "none"))
+
+
+def renewed(letter: Letter, draft: Draft) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of *letter* when a new cycle begins: *draft* says anew how its policy was chosen."""
+    kept = [pair for pair in letter.headers if pair[0] not in _AGREED]
+    return (*kept, *(pair for pair in draft.headers if pair[0] in _AGREED))
 
 
 def adjusted(policy: RetryPolicy, max_retries: int | None, jitter: str) -> RetryPolicy:

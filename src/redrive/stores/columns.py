@@ -17,7 +17,7 @@ from redrive.core.budget import Budget
 from redrive.core.letter import AfterFailure, FailureCycle, Priority, Status, Try
 
 if TYPE_CHECKING:
-    from redrive.core.letter import Draft
+    from redrive.core.letter import Draft, Letter
     from redrive.stores.contract import WorkerBeat
 
 T = TypeVar("T")
@@ -56,8 +56,8 @@ def priority_of(column: int) -> Priority:
     return _PRIORITIES[min(max(column, 0), 2)]
 
 
-def extras_of(draft: Draft) -> bytes | None:
-    """Return the extras column of a draft; None when it has none."""
+def extras_of(draft: Draft | Letter) -> bytes | None:
+    """Return the extras column of a draft or a letter; None when it has none."""
     if not (draft.headers or draft.metadata or draft.after):
         return None
     return encode(Extras(draft.headers, draft.metadata, draft.after_failure, draft.after))

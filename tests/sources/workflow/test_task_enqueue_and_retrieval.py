@@ -117,6 +117,17 @@ async def test_the_same_id_once_it_is_exhausted_begins_a_new_cycle(dlq, clock):
     )  # fmt: skip
 
 
+async def test_a_new_cycle_has_the_retries_and_the_policy_of_its_own_call(dlq, clock):
+    await enqueue(dlq, max_retries=0)
+    again = await enqueue(dlq, retry_policy=RetryPolicy.LINEAR, max_retries=2)
+    assert (again.max_retries, again.retry_policy) == (2, RetryPolicy.LINEAR)
+    for minutes in (5, 10):
+        clock.advance(minutes * MINUTE)
+        assert await dlq.run_cycle(failing()) == 1
+    task = await dlq.get_task("wf_abc123")
+    assert (task.status, task.retry_count, task.retry_policy) == (DeadLetterStatus.EXHAUSTED, 2, RetryPolicy.LINEAR)
+
+
 @pytest.mark.parametrize("end", ["completed", "archived"])
 async def test_the_same_id_once_it_is_over_is_a_new_task(dlq, clock, end):
     await enqueue(dlq)

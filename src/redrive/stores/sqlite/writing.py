@@ -62,7 +62,7 @@ def insert(transaction: Transaction, letter: Letter, start: NewRow, archived_fro
     """Insert *letter*; False if a letter with its id or idempotency key is kept already."""
     payload = letter.payload if len(letter.payload) <= rows.LARGE else None
     wide = 1 if letter.unique_in == "queue" else None
-    where = (*start, transaction.lease(0), payload, _extras(letter), wide)
+    where = (*start, transaction.lease(0), payload, columns.extras_of(letter), wide)
     if letter.why == Why.ENQUEUED:  # it is new: a third quicker than with all its empty columns
         transaction.sql(_INSERT_FRESH, (*where, *_fresh_columns(letter)))
     else:
@@ -74,12 +74,6 @@ def insert(transaction: Transaction, letter: Letter, start: NewRow, archived_fro
     if payload is None:
         transaction.sql(_SQL["keep_body"], (start.seq, letter.payload))
     return True
-
-
-def _extras(letter: Letter) -> bytes | None:
-    if not (letter.headers or letter.metadata or letter.after):
-        return None
-    return columns.encode(columns.Extras(letter.headers, letter.metadata, letter.after_failure, letter.after))
 
 
 def _list(letter: Letter, name: str) -> bytes | None:

@@ -87,11 +87,19 @@ async def test_a_letter_that_waits_for_a_person_waits_for_its_retry_after_a_newe
     await check_books(store)
 
 
-async def test_a_letter_whose_tries_are_used_up_begins_a_new_cycle(store, clock):
+async def test_a_letter_whose_tries_are_used_up_begins_a_new_cycle_by_the_policy_of_the_draft(store, clock):
     await keep(store, first(delay=0))
     await settle_all(store, give_up())
-    await store.put([first("b")])
-    assert (await get(store, "a")).cycles == 1
+    before, newer = (
+        await get(store, "a"),
+        first("b", policy=LINEAR, headers=((following.RETRIES, b"5"), ("other", b""))),
+    )
+    await store.put([newer])
+    expected, kept = changes.put_again(before, newer, clock.wall_us()), await get(store, "a")
+    assert (kept.cycles, kept.policy, kept.headers) == (1, LINEAR, ((following.RETRIES, b"5"),))
+    for field in expected.__struct_fields__:
+        if field != "token":
+            assert getattr(kept, field) == getattr(expected, field), field
 
 
 async def test_a_policy_that_the_caller_gave_never_changes(store):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import msgspec
 
-from redrive.core.following import move_after, used_up
+from redrive.core.following import move_after, renewed, used_up
 from redrive.core.letter import Status
 from redrive.core.moves import Move
 from redrive.core.why import Why
 from redrive.failpoints import hit
-from redrive.stores.columns import status_of
+from redrive.stores.columns import extras_of, status_of
 from redrive.stores.contract import AGAIN, Claim, Receipt
 from redrive.stores.postgres import putting, rows, shared_state
 from redrive.stores.postgres.desk import finding
@@ -92,7 +92,9 @@ async def _learn(transaction: Transaction, seq: int, status: Status, draft: Draf
     assert failure is not None  # noqa: S101 - the draft was checked
     if status is Status.IN_FLIGHT:
         await transaction.rows("newer_error", seq, escape(failure.message), is_odd(failure.message))
-    elif (followed := move_after((await finding.letters(transaction, [seq]))[seq], draft)) is not None:
+        return
+    letter = (await finding.letters(transaction, [seq]))[seq]
+    if (followed := move_after(letter, draft)) is not None:
         row = move_of(seq, 0, followed, transaction.noted)
         await transaction.rows("follow_failure", seq, msgspec.json.encode(row).decode(), transaction.now.wall)
         await _count(transaction, draft, followed.to, followed.policy)
@@ -103,6 +105,9 @@ async def _learn(transaction: Transaction, seq: int, status: Status, draft: Draf
         rich, span = putting.rich_of([draft], transaction.noted), putting.micros(draft.delay)
         told = (str(Why.FAILED_ELSEWHERE), span, draft.due_us, transaction.now.wall)
         await transaction.rows("fail_again", seq, rich, *told)
+        policy = None if draft.policy is None else transaction.name(draft.policy)
+        letter = msgspec.structs.replace(letter, headers=renewed(letter, draft))
+        await transaction.rows("renew", seq, policy, extras_of(letter))
         await _count(transaction, draft, _arrives(draft), draft.policy)
 
 

@@ -404,6 +404,9 @@ SELECT {schema}.outbox_newer_failure($1, $2, $3)
 -- name: follow_failure
 SELECT {schema}.outbox_follow_failure($1, $2, $3)
 
+-- name: renew
+UPDATE {schema}.outbox SET policy = $2, extras = $3 WHERE seq = $1
+
 -- name: fail_again
 SELECT {schema}.outbox_fail_again($1, $2, $3, $4, $5, $6)
 

@@ -18,6 +18,7 @@ from redrive.core.letter import Letter, Status
 from redrive.core.letter.tallies import Trait, trait_of
 from redrive.core.moves import check_edit, check_purge, check_verb
 from redrive.errors import LetterNotFound
+from redrive.stores.columns import extras_of
 from redrive.stores.sqlite import ordering, rows
 from redrive.stores.sqlite.desk import finding
 from redrive.stores.sqlite.sql import statements
@@ -138,6 +139,8 @@ def put_again(transaction: Transaction, row: ActRow, after: Letter, token: int) 
         transaction.sql(_SQL["newer_error"], (after.last_error, row.seq))
         return
     _write(transaction, _DEAD_AGAIN if after.status is Status.FAILED else _WAITS_AGAIN, [row], [after], token)
+    if after.cycles > row.letter.cycles:
+        transaction.sql(_SQL["renew"], (after.policy, extras_of(after), row.seq))
     if row.letter.status is Status.FAILED and after.status is Status.PENDING:
         _rejoin(transaction, [row])
     elif after.status is Status.FAILED:

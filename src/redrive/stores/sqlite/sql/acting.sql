@@ -9,6 +9,9 @@ SELECT {all}, lane, held, archived_from FROM letters WHERE queue = ? AND kind = 
 -- name: newer_error
 UPDATE letters SET last_error = ? WHERE seq = ?
 
+-- name: renew
+UPDATE letters SET policy = ?, extras = ? WHERE seq = ?
+
 -- name: held
 SELECT seq, held FROM letters WHERE seq IN carray(?) AND status = 'pending' AND held > 0
 
