@@ -65,6 +65,12 @@ def test_a_letter_that_says_nothing_of_it_keeps_its_policy():
     assert move_after(waiting(headers=((following.RETRIES, b"2"),), attempts=1), newer()) is None
 
 
+def test_a_letter_that_waits_for_a_person_by_its_callers_policy_goes_on_waiting():
+    dead = waiting(headers=(), status=Status.FAILED, policy="never", applied_policy="never", attempts=1)
+    assert (move_after(dead, newer()).to, move_after(dead, newer()).policy) == (Status.FAILED, "never")
+    assert move_after(replace(dead, policy="linear", applied_policy="linear"), newer()) is None  # its tries are used up
+
+
 def test_never_has_no_retries_and_immediate_no_jitter():
     assert adjusted(RetryPolicy.NEVER, 5, "full") == RetryPolicy.NEVER
     assert adjusted(RetryPolicy.IMMEDIATE, 5, "full").jitter == RetryPolicy.IMMEDIATE.jitter

@@ -75,9 +75,9 @@ def put_again(letter: Letter, draft: Draft, now: int) -> Letter | None:
     Return *letter* after the draft `again` brought a newer failure of it; None if the store keeps a new letter instead.
 
     A letter that waits or runs keeps its attempts. One that waits keeps its due time, too, unless its policy follows
-    its newest failure (`core.following`). A dead one begins its next cycle with this failure, by the draft's
-    policy. A delivered or archived
-    one only gives its idempotency key away.
+    its newest failure (`core.following`). A dead one that waits for a person goes on waiting; another dead one begins
+    its next cycle with this failure, by the draft's policy. A delivered or archived one only gives its idempotency key
+    away.
     """
     failure = draft.failure
     assert failure is not None  # noqa: S101 - the draft was checked

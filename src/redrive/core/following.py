@@ -23,7 +23,7 @@ from redrive.errors import PolicyError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from redrive.core.letter import Draft, Letter
+    from redrive.core.letter import Draft, Failure, Letter
     from redrive.core.moves import Move
 
 CHOICE, RETRIES, JITTER = "workflow-policy", "workflow-max-retries", "workflow-jitter"  # headers of the letter
@@ -77,17 +77,26 @@ def adjusted(policy: RetryPolicy, max_retries: int | None, jitter: str) -> Retry
 
 def move_after(letter: Letter, draft: Draft) -> Move | None:
     """
-    Return what the newer failure of *draft* makes of *letter*; None if it does not change its policy.
+    Return what the newer failure of *draft* makes of *letter*; None if it does not change where the letter is.
 
     That is what would become of it if its last run had failed so. Only a letter whose policy follows, and which waits
-    for its retry or for a person, is changed; one whose tries are used up begins a new cycle instead.
+    for its retry or for a person, is moved. One that waits for a person by its caller's policy goes on waiting. One whose
+    tries are used up begins a new cycle instead.
     """
-    failure, followed = draft.failure, follows(letter.headers)
-    if failure is None or followed is None or not _waits(letter):
+    failure = draft.failure
+    policy = None if failure is None or not _waits(letter) else _policy_after(letter, failure)
+    if failure is None or policy is None:
         return None
-    policy = RetryPolicy.NEVER if failure.terminal else followed.policy(failure.category)
     move = decide(Counted(max(1, letter.attempts)), Failed(failure), policy, draft.draw)
     return replace(move, why=Why.FAILED_ELSEWHERE) if move.to is Status.PENDING else move
+
+
+def _policy_after(letter: Letter, failure: Failure) -> RetryPolicy | None:
+    """Return the policy that decides after *failure*; None if the letter keeps its own, and its due time with it."""
+    followed = follows(letter.headers)
+    if followed is None:
+        return RetryPolicy.NEVER if letter.status is Status.FAILED else None
+    return RetryPolicy.NEVER if failure.terminal else followed.policy(failure.category)
 
 
 def _waits(letter: Letter) -> bool:

@@ -108,6 +108,16 @@ async def test_a_policy_that_the_caller_gave_stays_whatever_the_newer_error_is(d
     assert (again.retry_policy, again.next_retry_at) == (RetryPolicy.EXPONENTIAL, first.next_retry_at)
 
 
+async def test_a_task_whose_caller_wants_no_retries_waits_for_a_person_with_the_newer_error(dlq, clock):
+    first = await enqueue(dlq, error="disk full", retry_policy=RetryPolicy.NEVER)
+    clock.advance(MINUTE)
+    again = await enqueue(dlq, error="connection refused", retry_policy=RetryPolicy.EXPONENTIAL)
+    assert (again.error, again.last_error, again.retry_policy) == ("disk full", "connection refused", RetryPolicy.NEVER)
+    assert (again.status, again.next_retry_at, again.retry_count) == (DeadLetterStatus.PENDING, None, 0)
+    assert again.total_attempts == first.total_attempts
+    assert len(await dlq.list_tasks()) == 1
+
+
 async def test_the_same_id_once_it_is_exhausted_begins_a_new_cycle(dlq, clock):
     await enqueue(dlq, max_retries=0)
     assert (await dlq.get_task("wf_abc123")).status is DeadLetterStatus.EXHAUSTED
