@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SERVICE = "redrive.pipeline.v1.PipeStepProcessorService"
 _WITH_REQUEST = 2  # parameters
-_HEARD = 0.2  # seconds until engines have heard from `health` that a module goes, and send it no more calls
+_LOOK, _CALM, _MOST_LOOKS = 0.05, 4, 40  # seconds, and looks in a row without a call; a caller may go on for ever
 _PING = 10_000  # ms; engines may ask so often whether the connection lives
 
 
@@ -140,7 +140,7 @@ class _ModuleService(module_pb2_grpc.PipeStepProcessorServiceServicer):
         self._function: Any = function
         self._takes_request = _parameters(function) >= _WITH_REQUEST
         self._registration = registration
-        self._running, self._is_leaving, self._idle = 0, False, asyncio.Event()
+        self._running, self._refused, self._is_leaving = 0, 0, False
 
     async def drain(self, limit: float, hurry: asyncio.Event) -> None:
         """
@@ -158,14 +158,18 @@ class _ModuleService(module_pb2_grpc.PipeStepProcessorServiceServicer):
         hurrying.cancel()
 
     async def _quiet(self) -> None:
-        await asyncio.sleep(_HEARD)
-        while self._running:
-            self._idle.clear()
-            await self._idle.wait()
+        """Return once nothing runs and callers have heard from `health` that the module goes: no more calls come."""
+        calm = looks = 0
+        while calm < _CALM and looks < _MOST_LOOKS:
+            refused = self._refused
+            await asyncio.sleep(_LOOK)  # several short ones: a busy loop may end one before it has seen what came
+            calm = calm + 1 if not self._running and self._refused == refused else 0
+            looks += not self._running
 
     async def ProcessData(self, request: module_pb2.ProcessDataRequest, context: Any) -> module_pb2.ProcessDataResponse:  # noqa: N802
         """Call the function; every exception of its becomes an answer or a status."""
         if self._is_leaving:
+            self._refused += 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the module stops; call again")
         given = (request.document, request) if self._takes_request else (request.document,)
         self._running += 1
@@ -175,8 +179,6 @@ class _ModuleService(module_pb2_grpc.PipeStepProcessorServiceServicer):
             return await fail(error, context)
         finally:
             self._running -= 1
-            if not self._running:
-                self._idle.set()
 
     async def GetServiceRegistration(self, _request: Any, _context: Any) -> module_pb2.ServiceRegistration:  # noqa: N802
         """Say what this module is."""
