@@ -80,8 +80,8 @@ def move_after(letter: Letter, draft: Draft) -> Move | None:
     Return what the newer failure of *draft* makes of *letter*; None if it does not change where the letter is.
 
     That is what would become of it if its last run had failed so. Only a letter whose policy follows, and which waits
-    for its retry or for a person, is moved. One that waits for a person by its caller's policy goes on waiting. One whose
-    tries are used up begins a new cycle instead.
+    for its retry or for a person, is moved. One that waits for a person by its caller's policy goes on waiting. One
+    whose tries are used up begins a new cycle instead.
     """
     failure = draft.failure
     policy = None if failure is None or not _waits(letter) else _policy_after(letter, failure)
