@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.sources.pipeline.modules.scripted import serving
@@ -105,9 +107,10 @@ class Hand(SystemClock):
 async def test_a_replay_sends_no_faster_than_its_rate(scene, broken):
     clock, parse = Hand(), broken.by_id["parse"]
     job = replay_job(broken, parse, EVERY_LETTER, rate=2.0)
-    times = [(report.sent, clock.now) for report in carry_out(scene.kafka(), job, clock=clock)]
-    assert [sent for sent, _ in times] == [2, 4, 6, 6]
-    assert [round(now, 3) for _, now in times] == [1.0, 2.0, 3.0, 3.0]
+    times = [(report.sent, round(clock.now, 3)) for report in carry_out(scene.kafka(), job, clock=clock)]
+    assert all(sent <= 2.0 * now for sent, now in times)  # the broker may bring a second's worth in two parts
+    assert all(after - before <= 2 for (before, _), (after, _) in pairwise([(0, 0.0), *times]))
+    assert times[-1] == (6, 3.0)
 
 
 async def test_a_dry_run_sends_nothing_and_needs_no_store(scene, broken):
