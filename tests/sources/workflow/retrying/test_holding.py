@@ -10,6 +10,7 @@ from tests.sources.workflow.samples import Callback, enqueue
 
 from redrive import Redrive
 from redrive.errors import StoreClosed, StoreUnavailable
+from redrive.sources.workflow.retrying.holding import Holding
 from redrive.workflow import DeadLetterQueue, DeadLetterStatus
 
 
@@ -256,6 +257,23 @@ async def test_a_manual_retry_goes_on_when_the_processor_stops_and_keeps_its_lea
         assert await app.store.expired(10) == []
     goes_on.set()
     assert (await running)["success"]
+
+
+async def test_signs_of_life_reach_the_store_one_after_the_other(app):
+    """Of two on their way the older could arrive last, and show a processor as running that has stopped."""
+    await app.open()
+    late = Late(app.store, "extend")
+    held, runs_cycles = Holding(Redrive(store=late), "workflow", "me"), [True]
+    first = asyncio.create_task(held.extend(lambda: runs_cycles[0]))
+    await asyncio.wait_for(late.done.wait(), 20)
+    older, runs_cycles[0] = late.late, False
+    second = asyncio.create_task(held.extend(lambda: runs_cycles[0]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert late.late is older
+    late.may_answer.set()
+    await asyncio.gather(first, second)
+    assert [beat.queues for beat in await app.store.workers()] == [()]
 
 
 async def seen_at(app, moment: int) -> None:

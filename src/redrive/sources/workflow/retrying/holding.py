@@ -49,6 +49,7 @@ class Holding:
     def __init__(self, home: Home, queue: str, name: str) -> None:
         self._home, self._queue, self._name = home, queue, name
         self._claims: dict[Hashable, Claim] = {}
+        self._beating = asyncio.Lock()
         self._by_hand: set[Hashable] = set()  # of these, what persons run: a cycle that ends leaves them alone
 
     def __bool__(self) -> bool:
@@ -147,15 +148,16 @@ class Holding:
 
     # ------------------------------------------------------------------ signs of life
 
-    async def extend(self, *, takes_more: bool) -> None:
-        """Give a sign of life and renew the leases; *takes_more*: this process runs cycles."""
-        await unbroken(self._extend(takes_more=takes_more))  # one that arrives late would undo `leave`
+    async def extend(self, takes_more: Callable[[], bool]) -> None:
+        """Give a sign of life and renew the leases; *takes_more* says whether this process runs cycles now."""
+        await unbroken(self._extend(takes_more))  # one that arrives late would undo `leave`
 
-    async def _extend(self, *, takes_more: bool) -> None:
-        held = list(self._claims.values())
-        kinds, queues = ((KIND,), (self._queue,)) if takes_more else ((), ())
-        beat = WorkerBeat(name=self._name, kinds=kinds, queues=queues, in_flight=len(held))
-        self._forget(await self._home.store.extend(beat, held, lease=self.lease))
+    async def _extend(self, takes_more: Callable[[], bool]) -> None:
+        async with self._beating:  # of two on their way, the older one could arrive last
+            held = list(self._claims.values())
+            kinds, queues = ((KIND,), (self._queue,)) if takes_more() else ((), ())
+            beat = WorkerBeat(name=self._name, kinds=kinds, queues=queues, in_flight=len(held))
+            self._forget(await self._home.store.extend(beat, held, lease=self.lease))
 
     async def leave(self) -> None:
         """Sign off."""

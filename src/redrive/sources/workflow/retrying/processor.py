@@ -86,7 +86,7 @@ class RetryProcessor:
         self.callback, self.interval = callback, interval
         if self._loops:
             return
-        await self._held.extend(takes_more=True)
+        await self._held.extend(lambda: True)
         self._loops = [
             asyncio.create_task(self._every(self._cycle_time, self.cycle), name="redrive workflow cycles"),
             asyncio.create_task(self._every(self._beat_time, self._attend), name="redrive workflow heartbeat"),
@@ -300,7 +300,7 @@ class RetryProcessor:
         await self.rescue()
 
     async def _beat(self) -> None:
-        await self._held.extend(takes_more=bool(self._loops))
+        await self._held.extend(lambda: bool(self._loops))
 
     def _is_mine(self, claim: Claim) -> bool:
         return (claim.letter.queue, claim.letter.kind) == (self._queue, mapping.KIND)
