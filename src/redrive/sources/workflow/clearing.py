@@ -33,7 +33,8 @@ async def clear(
     """
     Archive and purge the letters *found*, as far as no other letter waits for them; return how many.
 
-    Each act counts what it archives in *counters*, also if a letter is brought back afterwards; *tell* gets it then.
+    Each act adds the number of letters that it archives to *counters*, and *tell* is called with each of them. A letter
+    that is brought back afterwards, because another one began to wait for it, stays counted.
     """
     going, archived = await _going(store, found), list[str]()
     for status, verb in VERBS.items():
